@@ -14,7 +14,7 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
-from isoloss.laws.outlier_warnings import outlier_warnings
+from isoloss.laws.outlier_warnings import outlier_warnings, unlike_sizes
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.rounded_losses import rounding_warnings
@@ -62,6 +62,7 @@ def fit_laws(
         *rounding_warnings(runs),
         *collected.warnings,
         *outlier_warnings(runs, screened, surface),
+        *unlike_sizes(surface),
     )
     collected = replace(collected, warnings=warnings)
     at_batch = fit_rate_at_batch(trajectories, cells, fitted)

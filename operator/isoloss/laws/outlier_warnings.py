@@ -1,4 +1,4 @@
-"""What runs that their neighbours contradict do to the laws, in sentences."""
+"""What runs that their neighbours contradict, and sizes that the others do, do to the laws, in sentences."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,9 +10,37 @@ from isoloss.laws.data.trajectories import Trajectory, collect
 from isoloss.laws.model import Run
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.estimate import fit_joint_surface
+from isoloss.laws.surface.uncertainty import usual_scatter
+from isoloss.usual import BATCH_EXPONENT_ERRORS, USUAL_BATCH_EXPONENTS
 
+MOST_SCATTER = 2.1
+"""Scatter of sizes about the law, in usual ones. In the sweeps of `make bench-science` it is below 1.9; a batch size that is four or more
+times too small at one of three to five sizes makes it 2.2 to 5.0."""
+MOST_DEVIATIONS = 2.5
+"""Of the batch size's exponent of N from what is usual: in those sweeps below 1.3, with one that is eight times too small at one of two
+sizes a factor of four apart above 3."""
 MOST_COMPARED = 5
 """Runs for which the laws are fitted once more."""
+
+
+def unlike_sizes(surface: SurfaceLaw) -> list[str]:
+    """A warning of sizes that no law describes: in one of them a column may be in another unit, or of another run."""
+    if surface.error is None or surface.planes is None or surface.curvature is None:
+        return []
+    usual = usual_scatter(surface.curvature)
+    scatter = float(np.sqrt(surface.error.scatter[1, 1] / usual[1, 1]))
+    exponent = float(surface.planes.batch_size.of_params)
+    mean, deviation = USUAL_BATCH_EXPONENTS[0], BATCH_EXPONENT_ERRORS[0]
+    if scatter >= MOST_SCATTER:
+        told = f"scatter about any law {scatter:.1f} times as much as usual"
+    elif abs(exponent - mean) >= MOST_DEVIATIONS * deviation:
+        told = f"give batch sizes that follow parameters^{exponent:.2g} at equal tokens, where {mean:g} +- {deviation:g} is usual"
+    else:
+        return []
+    return [
+        f"The best settings of the sizes {told}. Check batch_size (sequences per optimizer step, not per device), sequence_length, "
+        "tokens and params of each size: with one of them in another unit the answer is wrong."
+    ]
 
 
 def outlier_warnings(

@@ -7,6 +7,11 @@ from isoloss.tables.cell_values import is_blank, is_written_nan
 from isoloss.tables.formats import REQUIRED
 from isoloss.tables.lookup import Lookup
 
+RUN_STATES = ("State", "status")
+"""Columns in which W&B and MLflow keep how a run ended, …"""
+UNFINISHED = ("crashed", "failed", "killed", "running", "preempted", "preempting")
+"""… and what they say of one that did not reach its end."""
+
 
 def evaluations(cells: Mapping[str, Sequence[Any]]) -> tuple[list[int], int]:
     """Rows with a loss, and how many repeat another: a Trainer evaluates its last step twice."""
@@ -51,6 +56,21 @@ def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]
             "mark them in a column diverged"
         )
     return [None if is_written_nan(loss) else loss for loss in losses]
+
+
+def warn_of_unfinished(lookup: Lookup, kept: Iterable[int]) -> None:
+    """Warn of runs that crashed or still run by what the tracker says of them: why, it does not say."""
+    states = next((found for name in RUN_STATES for found in lookup.pool(name)), None)
+    if states is None:
+        return
+    runs = {lookup.runs[i]: str(states.cells[i]).lower() for i in kept}
+    ended = {run: state for run, state in runs.items() if state in UNFINISHED}
+    if ended:
+        names = ", ".join(sorted(ended)[:5]) + (", ..." if len(ended) > 5 else "")
+        lookup.warn(
+            f"{lookup.place(states)}: runs that did not finish ({', '.join(sorted({*ended.values()}))}): {len(ended)} ({names}). "
+            "Their evaluations are used as they are: mark those that diverged in a column diverged, or leave a run out by --exclude"
+        )
 
 
 def diverged_runs(

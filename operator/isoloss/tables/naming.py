@@ -11,7 +11,13 @@ from typing import Any
 from isoloss.tables import known_names
 from isoloss.tables.cell_values import is_blank
 from isoloss.tables.columns import Columns
-from isoloss.tables.evaluations import diverged_runs, evaluations, without_missing
+from isoloss.tables.evaluations import (
+    RUN_STATES,
+    diverged_runs,
+    evaluations,
+    warn_of_unfinished,
+    without_missing,
+)
 from isoloss.tables.exports import in_long_form, is_panel
 from isoloss.tables.expressions import Expression
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
@@ -52,7 +58,7 @@ class Naming:
         named = {name for each in self.expressions for name in each.names(header)}
         if is_panel(header) or not any(run_columns(header)) or {"key", "value"} <= set(header):
             return header
-        return {*known, *named}
+        return {*known, *named, *RUN_STATES}
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
         raise log.bad(0, "loss", f"no row has a loss ({found['loss'].label})")
     if "diverged" not in cells:
         cells |= diverged_runs(lookup, cells["loss"], kept)
+        warn_of_unfinished(lookup, kept)
     read = ReadAs(
         log.source,
         {"run": run_label} | {name: each.label for name, each in found.items()},

@@ -257,7 +257,7 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ({"sizes": (1e3, 1.1e3)}, "where none is named"),
+        ({"sizes": (1e3, 1.1e3)}, "as none is named"),
         ({"smallest_tokens": 1e4, "largest_tokens": 1.1e4}, "token count"),
     ],
 )
@@ -273,6 +273,27 @@ def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kep
         found = refusal_of(far, PredictionQuery(total_flops=flops, params=size))
         assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    ("initial_loss", "reason", "fits"),
+    [
+        (2.75, RefusalReason.EXTRAPOLATION_TOO_FAR, "3.967 bits per token"),
+        (2.4, RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED, "3.462 bits per token"),
+    ],
+)
+def test_a_loss_in_nats_asked_of_laws_in_bits_is_told_the_units_that_would_fit(
+    initial_loss, reason, fits
+):
+    runs = [replace(run, losses=run.losses / np.log(2.0)) for run in load_sample_runs().runs]
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    asked = PredictionQuery(initial_loss=initial_loss, cpt_tokens=5e9, params=1e9)
+    (refusal,) = refusal_of(laws, asked).refusals
+    assert refusal.reason is reason
+    assert (
+        f"if it is in nats per token and the laws in bits per token, it is {fits}"
+        in refusal.message
+    )
 
 
 def test_a_question_far_from_the_sweep_is_answered_if_little_is_expected_to_be_wasted():

@@ -1,5 +1,6 @@
 """A trend over sizes is halved only where it may be chance and the largest size speaks against it."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -79,3 +80,17 @@ def test_what_is_halved_is_said():
     found = predict(laws, PredictionQuery(total_flops=flops, params=1e9))
     (sentence, *_) = [w for w in found.warnings if "only half of it is applied" in w]
     assert laws.surface.halved_trends[0].replace("_", " ") in sentence
+
+
+@pytest.mark.parametrize(("sizes", "times"), [((1e8, 4e8), 8), ((1e8, 2e8, 4e8), 4)])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_micro_batch_given_as_the_batch_size_of_one_size_is_warned_of(sizes, times, at):
+    grid = Grid(sizes=sizes, tokens=(1e10, 1.5e10, 2e10)[: len(sizes)], rates=4, batches=4)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.001, 0.001)
+    wrong = [
+        replace(run, batch_size=run.batch_size / times) if run.params == sizes[at] else run
+        for run in runs
+    ]
+    told = "sequences per optimizer step, not per device"
+    assert not [each for each in fit_laws(runs, OPTIONS).warnings if told in each]
+    assert [each for each in fit_laws(wrong, OPTIONS).warnings if told in each]

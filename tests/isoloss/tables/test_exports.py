@@ -252,3 +252,37 @@ def test_a_table_with_our_columns_says_nothing_of_what_was_read(
 ) -> None:
     ended = isoloss("fit", synthetic_table, "--bootstrap-samples", 20, "--json")
     assert ended.document["read"] == []
+
+
+@pytest.mark.parametrize(
+    ("log", "settings", "state", "told"),
+    [
+        (
+            "wandb/runs.csv",
+            None,
+            ("finished", "crashed"),
+            "State: runs that did not finish (crashed): 1 (",
+        ),
+        (
+            "wandb/history.csv",
+            "wandb/runs.csv",
+            ("finished", "killed"),
+            "): runs that did not finish (killed): 1 (",
+        ),
+        (
+            "mlflow/history.csv",
+            "mlflow/runs.csv",
+            ("FINISHED", "FAILED"),
+            "): runs that did not finish (failed): 1 (",
+        ),
+    ],
+)
+def test_runs_that_the_tracker_says_did_not_finish_are_named(
+    tmp_path: Path, log: str, settings: str | None, state: tuple[str, str], told: str
+) -> None:
+    changed = tmp_path / "runs.csv"
+    changed.write_text((FOLDER / (settings or log)).read_text().replace(*state, 1))
+    found = read_runs(
+        FOLDER / log if settings else changed, settings=changed if settings else None
+    )
+    assert [each for each in found.warnings if told in each and "mark those that diverged" in each]

@@ -32,7 +32,12 @@ from isoloss.laws.answer.limits import (
     too_far,
     too_few_steps,
 )
-from isoloss.laws.answer.query_refusals import law_figures, refuse_query, unseen_sentences
+from isoloss.laws.answer.query_refusals import (
+    law_figures,
+    other_units,
+    refuse_query,
+    unseen_sentences,
+)
 from isoloss.laws.answer.question import Question, resolve
 from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.sequence_lengths import for_length
@@ -46,6 +51,9 @@ from isoloss.laws.prediction import (
     PredictionQuery,
     Refused,
 )
+
+MOSTLY_PAST = 0.9
+"""Share of the total compute from which on a checkpoint's past, by its initial loss, is what makes a question too far."""
 
 
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
@@ -69,20 +77,38 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
         return Refused((question,), laws.warnings)
     far = refuse_distance(laws, question, query.max_extrapolation)
     if far is not None:
-        return Refused((far,), laws.warnings)
+        return _of_the_loss(laws, query, question, Refused((far,), laws.warnings))
     unseen = [FROM_SCRATCH] if question.cpt_flops is None else unseen_sentences(laws, query)
     if question.batch_size is None:
         answer = _best_pair(laws, question, unseen)
     else:
         answer = _at_batch(laws, question, unseen)
     if isinstance(answer, Refused):
-        answer = _naming_a_batch_size(laws, query, answer)
+        answer = _naming_a_batch_size(laws, query, _of_the_loss(laws, query, question, answer))
     if query.sequence_length is None or laws.sequence_length is None:
         return answer
     if isinstance(answer, Refused):
         differ = query.sequence_length != laws.sequence_length
         return _in_words(answer, laws.sequence_length) if differ else answer
     return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+
+
+def _of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Refused) -> Refused:
+    """With the units that would fit, where the initial loss makes most of a distance: one in another unit is likelier than such a
+    checkpoint."""
+    loss = query.initial_loss
+    if loss is None or not far.refusals:
+        return far
+    first = far.refusals[0]
+    if first.reason is not RefusalReason.EXTRAPOLATION_TOO_FAR:
+        return far
+    units, past = other_units(laws, loss), 1.0 - float(np.exp(question.log_share))
+    if past < MOSTLY_PAST or not units:
+        return far
+    told = (
+        f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of that compute.{units}"
+    )
+    return replace(far, refusals=(replace(first, message=told), *far.refusals[1:]))
 
 
 def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -> Refused:

@@ -110,7 +110,7 @@ def _fits(laws: Laws, loss: float) -> bool:
     return (laws.loss_compute.irreducible_loss or 0.0) < loss <= (laws.data.highest_loss or 0.0)
 
 
-def _other_units(laws: Laws, loss: float) -> str:
+def other_units(laws: Laws, loss: float) -> str:
     """The units of the initial loss, or of the laws, in which it would be a loss that training reaches."""
     bits, length = float(np.log(2.0)), USUAL_BYTES_PER_TOKEN
     of_bytes = f"at {length:g} bytes per token"
@@ -148,7 +148,7 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
         "highest_loss": highest,
         "largest_share": past.share,
     }
-    reason, hint = RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN, _other_units(laws, loss)
+    reason, hint = RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN, other_units(laws, loss)
     if loss > LARGEST_LOSS:
         message = (
             f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most {LARGEST_LOSS:g}."
@@ -192,14 +192,14 @@ def _below_irreducible(laws: Laws, curve: LossComputeLaw, loss: float) -> Refusa
             f"The initial loss {loss:.4g} is not above the irreducible loss "
             f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve. Check that it was measured "
             "on the sweep's validation text with its tokenizer. If it was, train the proxies to lower losses, or set a "
-            f"lower irreducible loss.{_other_units(laws, loss)}",
+            f"lower irreducible loss.{other_units(laws, loss)}",
             figures,
         )
     return Refusal(
         RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
         f"The initial loss {loss:.4g} is within the interval of the irreducible loss, which starts at "
         f"{lowest:.4g} (estimate {curve.irreducible_loss:.4g}): its equivalent compute is unknown. "
-        "Train the proxies to lower losses, or set the irreducible loss if you know it.",
+        f"Train the proxies to lower losses, or set the irreducible loss if you know it.{other_units(laws, loss)}",
         figures,
     )
 

@@ -33,6 +33,13 @@ LEAST_OWN_RUNS = 0.5
 """Runs per point from which on cells count as having runs of their own."""
 
 
+def usual_scatter(hessian: Array) -> Array:
+    """(2, 2) covariance of the optimum of a size about any law, where this is the curvature of ln D."""
+    turn = np.linalg.inv(hessian)
+    slopes = np.diag(FLAT_SCATTER**2 + STEEP_SCATTER**2 * np.diag(hessian @ hessian))
+    return np.asarray(turn @ slopes @ turn.T, dtype=float)
+
+
 @dataclass(frozen=True)
 class Uncertainty:
     """Of one fit, which must be convex; everything is computed when first asked for."""
@@ -127,8 +134,6 @@ class Uncertainty:
     def linear(self) -> LinearFit:
         """The fit as random effects see it."""
         fit = self.fit
-        turn = np.linalg.inv(fit.hessian)
-        slopes = np.diag(FLAT_SCATTER**2 + STEEP_SCATTER**2 * np.diag(fit.hessian @ fit.hessian))
         return LinearFit(
             solver=fit.valley.solver,
             design=fit.valley.design,
@@ -145,7 +150,7 @@ class Uncertainty:
             unseen_variance=fit.valley.cubic_variance,
             noise=self.noise,
             usual=Usual(
-                turn @ slopes @ turn.T,
+                usual_scatter(fit.hessian),
                 EXPONENT_SCATTER,
                 np.full(2, TOKEN_CURVATURE_SCATTER),
                 USUAL_SIZE_CURVATURE,
