@@ -227,6 +227,30 @@ def uids_of_crds(plane: ControlPlane) -> set[str]:
     return {each.metadata.uid for each in listed}
 
 
+def test_a_role_that_somebody_changed_is_restored_as_the_runbooks_say(
+    releases: Helm, api_client: client.ApiClient
+) -> None:
+    """Helm 4 leaves what it installed to whoever has changed it since, and says so."""
+    values = {"watchNamespaces": ["teaching"]}
+    releases.install("mended", chart.NAMESPACE, values)
+    rights = client.RbacAuthorizationV1Api(api_client)
+
+    def role() -> Any:
+        (found,) = [
+            each
+            for each in rights.list_namespaced_role("teaching").items
+            if each.metadata.name.startswith("mended")
+        ]
+        return found
+
+    rules = role().rules
+    rights.patch_namespaced_role(role().metadata.name, "teaching", {"rules": []})
+    with pytest.raises(AssertionError, match=r"Apply failed with 1 conflict.* \.rules"):
+        releases.upgrade("mended", chart.NAMESPACE, values)
+    releases.upgrade("mended", chart.NAMESPACE, values, "--force-conflicts")
+    assert role().rules == rules
+
+
 @pytest.mark.whole
 def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
     releases: Helm, api_client: client.ApiClient
