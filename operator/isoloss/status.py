@@ -59,9 +59,9 @@ class View:
 
     @property
     def fits_nothing(self) -> bool:
-        """Whether the sweep is done without laws, because its points only judge answers of predictions."""
-        ready = self.condition(self.sweep, "Ready")
-        return ready.get("status") == "True" and ready.get("reason") == NOTHING_TO_FIT
+        """Whether the sweep has no laws and will have none, because its points only judge answers of predictions."""
+        found = (self.condition(self.sweep, name) for name in ("Ready", "FitReady"))
+        return any(each.get("reason") == NOTHING_TO_FIT for each in found)
 
     @property
     def is_judged(self) -> bool:

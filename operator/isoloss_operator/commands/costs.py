@@ -259,7 +259,8 @@ class Planned:
             for _ in range(size.points // len(size.batch_sizes))
         ]
         searched = None if search is None else search.elapsed(one_by_one, parallelism)
-        return Elapsed(parallelism, elapsed(jobs, parallelism), searched)
+        at_once = min(parallelism, sum(size.points for size in sizes))
+        return Elapsed(at_once, elapsed(jobs, parallelism), searched)
 
     def cost(self, target_params: float, target_tokens: float) -> SearchCost:
         """Compared with as many runs of the target as the largest size has points."""

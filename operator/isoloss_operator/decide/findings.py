@@ -274,7 +274,7 @@ def _nothing_to_fit(chosen: Chosen) -> Finding:
     done = sum(record.is_fitted for record in chosen.ledger.points)
     if not chosen.is_over:
         return Finding.false(
-            Reason.TRAINING, "No laws will be fitted: the points lie around answers."
+            Reason.NOTHING_TO_FIT, "No laws will be fitted: the points lie around answers."
         )
     if not done:
         return Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)

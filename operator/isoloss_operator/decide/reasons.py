@@ -109,7 +109,7 @@ class Reason(StrEnum):
 
     # FitReady
     NOTHING_TO_FIT = "NothingToFit"
-    """All points are done, and none is fitted: they lie around the answers of predictions."""
+    """No laws are fitted: all points lie around the answers of predictions."""
     FITTED = "Fitted"
     """The laws are fitted to all points."""
     PROVISIONAL = "Provisional"

@@ -2,6 +2,7 @@
 its findings say, and what follows from them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -108,7 +109,7 @@ def numbers_of(
             sum(point.flops for point in points[: len(points) - added])
         ),
         spent_flops=law_status.precise(spent.flops),
-        accelerator_hours=law_status.precise(spent.accelerator_seconds / 3600),
+        accelerator_hours=law_status.precise(_hours_so_far(observed, ledger, spent)),
         estimated_completion=_estimated_completion(observed, points, ledger, spent, active),
         **(law_status.law_statuses(laws, provisional=not fit_is_final) if laws else {}),
         optima=law_status.optimum_statuses(laws.frontier, sizes) if laws else (),
@@ -123,6 +124,17 @@ def numbers_of(
         laws_sha256=fit.laws_sha256 if fit and laws else "",
         report_uri=report_uri if is_drawn else "",
     )
+
+
+def _hours_so_far(observed: ObservedSweep, ledger: Ledger, spent: Spending) -> float:
+    """Never fewer than were shown, unless the ledger was lost: a running attempt counts until now, one that has ended until its
+    end, which came before it was seen."""
+    hours = spent.accelerator_seconds / 3600
+    try:
+        shown = float(observed.previous_status.accelerator_hours or 0)
+    except ValueError:  # not ours
+        return hours
+    return max(hours, shown) if ledger.lost is None and math.isfinite(shown) else hours
 
 
 def _counts(

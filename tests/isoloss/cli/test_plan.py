@@ -260,6 +260,8 @@ def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(plan: Plan) 
     assert whole["elapsed"]["search_hours"] is None
     said = "About 38.8 hours with 9 Jobs at a time of 1 to 8 accelerators each."
     assert said in plan.words()
+    wide = plan.changed(("  parallelism: 9\n", "  parallelism: 128\n"))
+    assert "with 18 Jobs at a time" in plan.words(wide)
     path = plan.changed(SEARCHING)
     took = plan.document(path)["elapsed"]
     assert took["whole_grid_hours"] == whole["elapsed"]["whole_grid_hours"]

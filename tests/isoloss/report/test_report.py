@@ -434,6 +434,15 @@ def test_a_sweep_with_nothing_to_fit_says_so_and_shows_no_laws(runs: tuple[Run, 
     points = {"total": 5, "succeeded": 5}
     view = View(resource(("Ready", "True", "NothingToFit"), points=points))
     laws = fit_laws((), provisional=True)
+    training = resource(("Ready", "False", "Training"), points={"total": 5, "active": 5})
+    training["status"]["conditions"] += resource(("FitReady", "False", "NothingToFit"))["status"][
+        "conditions"
+    ]
+    page = render_report(
+        laws, runs[:5], title="x", status=View(training), is_over=False, figures=BLANK
+    )
+    assert '<span class="status ">Nothing to fit</span>' in page
+    assert "Not yet" not in page
     page = render_report(laws, runs[:5], title="x", status=view, is_over=False, figures=BLANK)
     assert '<span class="status ">Nothing to fit</span>' in page
     assert "All points lie around answers of predictions." in page

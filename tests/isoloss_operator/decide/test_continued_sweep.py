@@ -277,6 +277,8 @@ def test_another_prediction_is_waited_for() -> None:
 
 
 def test_a_sweep_of_such_points_is_ready_without_laws_once_they_are_done() -> None:
+    begun = decide_sweep(world(found=answer()))
+    assert builders.condition(begun, "FitReady")[:2] == ("False", "NothingToFit")
     done = finished(world(found=answer()))
     plan = decide_sweep(done)
     assert said(plan) == ("True", "NothingToFit")

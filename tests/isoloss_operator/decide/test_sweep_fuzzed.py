@@ -84,6 +84,7 @@ class Fuzz(RuleBasedStateMachine):
         super().__init__()
         self.simulator = Simulator()
         self.spent = 0.0
+        self.hours = 0.0
         self.away = 0
         """Steps without a pass."""
 
@@ -308,7 +309,9 @@ class Fuzz(RuleBasedStateMachine):
         spent = float(self.simulator.status.get("spentFlops") or 0)
         shrinks = spent < self.spent * (1 - 1e-4)
         assert self.simulator.ledger_was_lost or not shrinks, "what was spent shrinks"
-        self.spent = spent
+        hours = float(self.simulator.status.get("acceleratorHours") or 0)
+        assert self.simulator.ledger_was_lost or hours >= self.hours, "the hours shown shrink"
+        self.spent, self.hours = spent, hours
 
     def teardown(self) -> None:
         """The disturbances cease: the simulator comes to its end, and stays there."""

@@ -317,3 +317,19 @@ def test_the_end_is_told_by_what_is_left_and_the_pace_so_far() -> None:
     half = {left.key: progress(left, left.tokens // 2)}
     status = decide_sweep(replace(ended, jobs=(running,), progress=half)).status
     assert parse_timestamp(status.estimated_completion) == NOW + timedelta(seconds=1800)
+
+
+def test_the_hours_shown_do_not_fall_when_a_job_ends_before_it_is_seen_to() -> None:
+    """Its pod ended ten seconds before the pass that saw it run."""
+    planned = points()
+    working = job(planned[0], accelerators=8, working_since=NOW - timedelta(hours=1))
+    first = observed(jobs=(working,))
+    running = decide_sweep(first)
+    assert running.status.accelerator_hours == precise(8.0)
+    done = complete(planned[0], accelerators=8, worked_seconds=3590.0)
+    found = {planned[0].key: result(planned[0], accelerator_seconds=0.0)}
+    ended = decide_sweep(after(first, running, jobs=(done,), results=found))
+    assert ledger_of(ended).points[0].spent.accelerator_seconds == 8 * 3590.0
+    assert ended.status.accelerator_hours == precise(8.0)
+    damaged = replace(first, jobs=(), status={"acceleratorHours": "many"})
+    assert decide_sweep(damaged).status.accelerator_hours == "0"
