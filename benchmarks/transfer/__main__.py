@@ -2,6 +2,7 @@
 
     python -m benchmarks.transfer --device cuda --minutes 12     # texts.py says how the text is made
     python -m benchmarks.transfer --dry-run --device cuda        # parts, what is done, what the rest costs
+    python -m benchmarks.transfer --check --device cuda --sizes 3M   # whether it agrees with a CPU, and its speed
     python -m benchmarks.transfer --read FILE...                 # tables of results, also of several machines
 
 A second call goes on where the first one ended.
@@ -22,6 +23,7 @@ import torch
 
 from benchmarks.transfer.costs import FLOPS_PER_SECOND, cost_table
 from benchmarks.transfer.design import SIZES
+from benchmarks.transfer.devices import check
 from benchmarks.transfer.reading import tables
 from benchmarks.transfer.training import Stopped, Study, read_results
 
@@ -40,6 +42,7 @@ def main() -> int:
     parser.add_argument("--read", nargs="+", type=Path, metavar="FILE", help="train nothing")
     parser.add_argument("--dry-run", action="store_true", help="train nothing")
     parser.add_argument("--flops-per-second", type=float, help="for --dry-run, over all runs")
+    parser.add_argument("--check", action="store_true", help="agreement and speed of the device")
     options = parser.parse_args()
     if options.dry_run or options.read:
         own = options.folder / "results.jsonl"
@@ -55,6 +58,7 @@ def main() -> int:
     torch.set_num_threads(1)
     if options.device == "cuda":
         torch.set_float32_matmul_precision("high")  # of the head, which alone is float32
+        torch.cuda.set_stream(torch.cuda.Stream())  # type: ignore[no-untyped-call] # recording needs another than the default one
     started, stopped = time.monotonic(), []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.append(True))
@@ -65,6 +69,9 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - started:6.0f} s: {line}", flush=True)
 
+    if options.check:
+        check(options.device, options.sizes, say)
+        return 0
     study = Study(options.folder, options.device, stop, say)
     try:
         study.train(options.sizes, options.origins)

@@ -129,7 +129,9 @@ class Stack:
         sizes = [shape.numel() for _, shape in self._parts]
         return {
             name: part.view(len(rows), *shape)
-            for (name, shape), part in zip(self._parts, rows.split(sizes, dim=1), strict=True)
+            for (name, shape), part in zip(
+                self._parts, torch.split(rows, sizes, dim=1), strict=True
+            )
         }
 
     def at_once(self, tokens: int) -> int:
@@ -157,8 +159,9 @@ class Stack:
             if self._device == "cpu" or self._calls[stepping] <= CALLS_BEFORE_RECORDING:
                 self._learn(stepping)
                 return
+            memory = next((graph.pool() for graph in self._graphs.values()), None)
             self._graphs[stepping] = graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=memory):
                 self._learn(stepping)
         self._graphs[stepping].replay()
 

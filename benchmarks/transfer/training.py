@@ -31,6 +31,7 @@ TARGET_SEED, PAST_SEED = 0, 1
 """Orders of the sequences."""
 
 Say = Callable[[str], None]
+Precision = Literal["bf16", "float32"]
 
 
 class Stopped(Exception):
@@ -42,7 +43,6 @@ class Study:
 
     def __init__(self, folder: Path, device: str, stop: Callable[[], bool], say: Say) -> None:
         self._folder, self._device, self._stop, self._say = folder, device, stop, say
-        self._precision: Literal["bf16", "float32"] = "bf16" if device == "cuda" else "float32"
         self._texts: dict[int, dict[str, Tokens]] = {}
         self._save_at = time.monotonic() + SAVE_SECONDS
         results = folder / "results.jsonl"
@@ -168,13 +168,7 @@ class Study:
     # ----------------------------------------------------------------------------------------- states
 
     def _stack(self, size: design.Size, places: Sequence[Place], weights: Tensors) -> Stack:
-        points = [
-            point_of(size.shape.model, place.batch, size.shape.length, self._precision).model_copy(
-                update={"optimizer": size.optimizer, "learning_rate": place.rate}
-            )
-            for place in places
-        ]
-        return Stack(size.shape, points, weights, self._device)
+        return stack_of(size, places, weights, self._device)
 
     def _kept(self, stem: str) -> list[Path]:
         """At most one, but for a process that ended while it saved."""
@@ -219,6 +213,24 @@ class Study:
 
 def _tokens_of(path: Path) -> int:
     return int(path.name.split(".")[-2])
+
+
+def stack_of(
+    size: design.Size,
+    places: Sequence[Place],
+    weights: Tensors,
+    device: str,
+    precision: Precision | None = None,
+) -> Stack:
+    """Runs of a size; float32 on a CPU, unless stated."""
+    precision = precision or ("float32" if device == "cpu" else "bf16")
+    points = [
+        point_of(size.shape.model, place.batch, size.shape.length, precision).model_copy(
+            update={"optimizer": size.optimizer, "learning_rate": place.rate}
+        )
+        for place in places
+    ]
+    return Stack(size.shape, points, weights, device)
 
 
 def _save(path: Path, content: object) -> None:
