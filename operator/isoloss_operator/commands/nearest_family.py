@@ -63,6 +63,9 @@ _KEPT: Final = f"vocab_size hidden_act head_dim {' '.join(_NUMBERS)}"
 _ACTIVATIONS: Final = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 _WITHOUT_POSITIONS: Final = 131_072
 """Positions of proxies for a model of states, which has no most."""
+COUNT_TOLERANCE: Final = 0.1
+"""Share of the layers up to which a count by sizes is left as it is."""
+TO_BUILD: Final = "isoloss with the extra trainer"
 _USUAL_POSITIONS: Final = 2048
 """Those of the families whose published configs leave them out."""
 
@@ -141,10 +144,56 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
         config, more = _plain(given, gated="two" not in features)
         phrases += more
     if own not in _DIFFERENCES and own not in _ALIKE:
-        counts = parameter_counts(completed(config))
-        active, every = formatting.count(counts.active), formatting.count(counts.total)
-        phrases.append(f"{active} active parameters and {every} in all, counted by its sizes")
+        config, counted = _counted(own, config, _built(whole))
+        phrases.append(counted)
     return Nearest(own, config, tuple(phrases))
+
+
+def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[str, Any], str]:
+    """The config with as many layers as have about the parameters that transformers builds, and a phrase about both."""
+    config = config if built is None else _as_large(config, built)
+    counts = parameter_counts(completed(config))
+    active, every = formatting.count(counts.active), formatting.count(counts.total)
+    if built is None:
+        how = f"counted by its sizes, which may be off by a factor of two: {TO_BUILD} counts what transformers builds"
+    elif 0.5 < counts.total / built < 2.0:
+        how = f"for the {formatting.count(built)} that transformers builds"
+    else:
+        raise UnsupportedModel(
+            "model_type",
+            f"{own}: transformers builds {formatting.count(built)} parameters, layers of {config['model_type']} with its sizes "
+            f"have {every}: write the manifest by hand",
+        )
+    return config, f"{active} active parameters and {every} in all, {how}"
+
+
+def _built(whole: Mapping[str, Any]) -> int | None:
+    """Parameters of the model that transformers builds, without weights; None where it is not installed, or builds none."""
+    try:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+    except ImportError:
+        return None
+    try:
+        given = {key: value for key, value in whole.items() if key != "auto_map"}
+        config = AutoConfig.for_model(given.pop("model_type"), **given).get_text_config()
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    except Exception:  # noqa: BLE001 (settings of another version)
+        return None
+    return int(sum(each.numel() for each in model.parameters()))
+
+
+def _as_large(config: dict[str, Any], total: int) -> dict[str, Any]:
+    """With as many layers as have about so many parameters in all."""
+    counts, layers = parameter_counts(completed(config)), config["num_hidden_layers"]
+    outside = counts.head + counts.embedding
+    wanted = max(1, round(layers * (total - outside) / (counts.total - outside)))
+    if abs(wanted / layers - 1) < COUNT_TOLERANCE:
+        return config
+    kinds = config.get("layer_types")
+    listed = {} if kinds is None else {"layer_types": (kinds * (1 + wanted // layers))[:wanted]}
+    return {**config, "num_hidden_layers": wanted, **listed}
 
 
 def _require_causal(whole: Mapping[str, Any]) -> None:

@@ -1,13 +1,24 @@
 """Proxies derived from published checkpoints: what is kept, how close they come, what is refused."""
 
+import json
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from isoloss import formatting
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
-from isoloss_operator.planning.architectures import text_model, unknown_keys
+from isoloss_operator.commands.nearest_family import nearest
+from isoloss_operator.planning.architectures import (
+    UnsupportedModel,
+    completed,
+    text_model,
+    unknown_keys,
+)
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.published_configs import (
     DEEPSEEK_V3,
@@ -319,3 +330,32 @@ def test_a_strange_config_gives_a_sound_proxy_or_a_refusal(
     except NoDerivedProxy:
         return
     assert parameter_counts(proxy).active == pytest.approx(200_000_000, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["rwkv", "zamba", "lfm2"])
+def test_layers_of_other_kinds_are_counted_as_transformers_builds_them(kind: str) -> None:
+    """By their sizes alone they would be 0.5, 2.3 and 1.4 times as large."""
+    named = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]
+    published = json.loads(
+        json.dumps({**AutoConfig.for_model(kind).to_dict(), "architectures": [named]})
+    )
+    found = nearest(published)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind))
+    total = sum(each.numel() for each in model.parameters())
+    assert parameter_counts(completed(found.config)).total == pytest.approx(total, rel=0.05)
+    assert (
+        f"in all, for the {formatting.count(total)} that transformers builds"
+        in found.differences[-1]
+    )
+
+
+def test_a_family_that_no_layers_come_near_is_refused() -> None:
+    """Sixteen thousand experts of one number each."""
+    doge = json.loads(
+        json.dumps(AutoConfig.for_model("doge", architectures=["DogeForCausalLM"]).to_dict())
+    )
+    with pytest.raises(
+        UnsupportedModel, match=r"doge: transformers builds .* write the manifest by hand"
+    ):
+        nearest(doge)
