@@ -96,8 +96,10 @@ def test_every_kind_of_export_is_read_as_its_page_says(walk: Walk) -> None:
     page = CHECKOUT / "docs" / "guides" / "your-runs.md"
     walk.open(page)
     while walk.left:
-        (source,) = re.findall(r"isoloss fit (\w+/[\w.]*)", walk.left[0].text)
-        printed = walk.step("isoloss fit")
+        ((command, source),) = re.findall(
+            r"(isoloss (?:fit|predict)) (\w+/[\w.]*)", walk.left[0].text
+        )
+        printed = walk.step(command)
         assert_shown(page, source, "\n".join(map(str.rstrip, printed.splitlines())))
 
 

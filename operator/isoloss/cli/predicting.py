@@ -1,6 +1,7 @@
 """`isoloss predict`: a learning rate and a batch size from fitted or published laws."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,10 +9,12 @@ import typer
 
 from isoloss import formatting, published
 from isoloss.cli import outcome, querying
+from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, refuse_idle
 from isoloss.errors import BadInput
 from isoloss.laws import (
     Interval,
+    Laws,
     Prediction,
     PredictionQuery,
     Refusal,
@@ -24,6 +27,7 @@ from isoloss.laws import (
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.report import predicted
+from isoloss.tables import is_table
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
@@ -36,26 +40,50 @@ OWN_LAWS_ONLY = (
 @querying.asks()
 def predict(
     laws: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="A file from isoloss fit, the URI of a sweep in the store, or published:NAME."
+            metavar="LAWS",
+            help="A file from isoloss fit, the URI of a sweep in the store, or published:NAME; or tables of runs, to which laws "
+            "are fitted first.",
         ),
     ],
+    column: Columns = None,
+    settings: Settings = None,
     asked: PredictionQuery = querying.NOTHING_ASKED,
     as_json: AsJson = False,
 ) -> int:
     """Predict the learning rate and batch size of a continued pre-training run."""
-    if published.is_published(laws):
-        return _from_published(published.published_law(laws), asked, as_json)
-    return _from_own(laws, asked, as_json)
+    refuse_idle_of_tables(laws, column, settings)
+    source, *more = laws
+    if is_table(source):
+        return _from_own(lambda: _fitted(laws, column, settings, as_json), asked, as_json)
+    if more:
+        raise BadInput(f"{more[0]}: only tables of runs may be several: leave it out")
+    if published.is_published(source):
+        return _from_published(published.published_law(source), asked, as_json)
+    return _from_own(lambda: read_laws(source), asked, as_json)
 
 
 # ------------------------------------------------------------------------------------ own laws
 
 
-def _from_own(source: str, asked: PredictionQuery, as_json: bool) -> int:
+def _fitted(
+    runs: Sequence[str], column: list[str] | None, settings: str | None, as_json: bool
+) -> Laws:
+    """Laws of these tables, as `isoloss fit` fits them."""
+    # Not above: a prediction from laws needs neither scipy nor pyarrow.
+    from isoloss.fitting import fit_laws
+    from isoloss.run_sources import read_runs
+
+    given = read_runs(*runs, columns=column or (), settings=settings)
+    if not as_json:
+        print_read(given.read)
+    return fit_laws(given)
+
+
+def _from_own(source: Callable[[], Laws], asked: PredictionQuery, as_json: bool) -> int:
     querying.checked(asked)
-    laws = read_laws(source)
+    laws = source()
     answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
         code = outcome.print_refused(answer, as_json=as_json)

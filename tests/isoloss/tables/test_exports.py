@@ -212,7 +212,7 @@ def test_data_frames_are_read_as_exports_are() -> None:
 
 
 @pytest.mark.parametrize("export", ["W&B's runs table", *EXPORTS])
-def test_from_an_export_to_an_answer_in_two_commands(
+def test_from_an_export_to_an_answer_in_two_commands_and_in_one(
     isoloss: Isoloss, tmp_path: Path, export: str
 ) -> None:
     files, columns, settings = EXPORTS.get(export, ("wandb/runs.csv", (), None))
@@ -226,6 +226,10 @@ def test_from_an_export_to_an_answer_in_two_commands(
     assert "loss: " in fitted.out.splitlines()[0]
     question = ("--initial-loss", "3.0", "--cpt-tokens", "2B", "--params", "200M")
     answer = isoloss("predict", laws, *question, "--json").document
+    at_once = isoloss(
+        "predict", *sorted(FOLDER.glob(files)), *options, *question, "--json"
+    ).document
+    assert at_once["learning_rate"]["value"] == pytest.approx(answer["learning_rate"]["value"])
     # The optimum of the surface is 3.3e-4 and 100 sequences for 10B tokens in all, of which 2B are to come.
     assert 1.5e-4 / 2 < answer["learning_rate"]["value"] < 1.5e-4 * 2
     assert 180 / 2 < answer["batch_size"]["value"] < 180 * 2
