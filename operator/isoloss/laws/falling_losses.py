@@ -38,7 +38,7 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
     if watched and len(rising) > CONSIDERABLE * len(watched):
         yield (
             f"The losses of {len(rising)} of {len(watched)} runs rise over the second half of their tokens ({rising[0].name} "
-            "first): laws take a loss as reached for good once it was. If the text was repeated, leave out what was trained after "
+            "first): laws take a loss that was reached once as reached for good. If the text was repeated, leave out what was trained after "
             "the lowest losses; if not, check that losses belong to their tokens."
         )
     low, high = USUAL_SLOPES

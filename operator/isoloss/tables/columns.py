@@ -161,7 +161,7 @@ class Columns:
             product = product_of(step.label, "batch_size", "sequence_length")
             raise self.lookup.refused(
                 "tokens",
-                f"{step.label} is one more in each row of a run: it may count log calls, not optimizer steps. Name the column "
+                f"{step.label} grows by one in each row of a run: it may count log calls, not optimizer steps. Name the column "
                 f"with the steps or the tokens; if {step.label} is right, {option('tokens', product)}",
             )
 

@@ -33,8 +33,7 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
                     after,
                     "tokens",
                     f"run {name!r} already has {tokens[after]:g} tokens in row {numbers.table.rows[before]}: "
-                    "one run twice, two runs under one name, or steps that a resumed run did again, whose earlier "
-                    "rows are to be removed",
+                    "one run twice, two runs under one name, or steps that a resumed run repeated: remove the earlier rows",
                 )
         _check_ratio(numbers, name, rows, "flops", tolerance=0.02)
         _check_ratio(numbers, name, rows, "bytes", tolerance=0.10)
@@ -72,8 +71,8 @@ def _check_count_goes_on(numbers: Numbers, name: str, rows: Sequence[int]) -> No
                 after,
                 "tokens",
                 f"run {name!r} has {tokens[after]:g} tokens here and {tokens[before]:g} in row {numbers.table.rows[before]}, "
-                "with a higher loss: a resumed run that counted from 0 again, to whose tokens those before are to be added, or "
-                "two runs under one name; if neither, sort the rows by tokens",
+                "with a higher loss: a resumed run that counted from 0 again (add the tokens before), or two runs under one name; "
+                "if neither, sort the rows by tokens",
             )
 
 

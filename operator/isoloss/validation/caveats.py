@@ -36,7 +36,7 @@ def _of_another_size(target: float | None, trained: float | None) -> tuple[str, 
         )
     if trained < SMALLEST * target * (1.0 - SAME_SIZE):
         raise InvalidProbes(
-            f"{sizes}: a model of less than a third of the size does not want what the target wants"
+            f"{sizes}: a model of less than a third of the size has other best settings than the target"
         )
     return (
         f"{sizes.capitalize()}: where the laws' answer is wrong, a smaller model shows only part of it.",

@@ -64,10 +64,10 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.PREDICTION_NOT_READY: "Nothing; the points are placed once it is Ready. The message says what it waits for.",
     Reason.NOTHING_TO_FIT: "Nothing; the prediction whose `validation.sweepRef` names the sweep judges its answer by them.",
     Reason.FITTED: NOTHING,
-    Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
+    Reason.PROVISIONAL: "Nothing; wait for Ready before you use the numbers.",
     Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",
     Reason.FIT_FAILED: "Read the message and the traceback in the operator's log. A fit that lacked memory, time or the store is retried "
-    "with growing delays; any other when the points change.",
+    "with growing delays, any other one when the points change.",
     Reason.LAWS_REFUSED: "Read the message for what the data lack.",
     Reason.SUSPENDED: "Set `spec.suspend` to false to go on.",
     Reason.SUSPENDING: NOTHING,

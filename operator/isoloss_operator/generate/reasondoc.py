@@ -18,7 +18,7 @@ Written by `python -m isoloss_operator.generate.crdgen`.
 
 Conditions have the reasons of the first two tables; events have these and those of the third. A message may begin
 with the trainer's own code, such as CudaUnavailable. Wait for `Ready`; `Stalled=True` means that nothing happens until you
-change something. What is *retried* is retried with growing delays, and nothing is lost meanwhile."""
+change something. *Retried* means with growing delays; nothing is lost meanwhile."""
 
 
 def reasons_page() -> str:

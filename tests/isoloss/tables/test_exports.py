@@ -173,7 +173,9 @@ def test_steps_that_a_resumed_run_did_again_are_refused(tmp_path: Path) -> None:
     *_, last = text.splitlines()
     wall, step, loss = last.split(",")
     (tmp_path / name).write_text(f"{text}{wall},{step},{float(loss) - 0.1}\n")
-    with pytest.raises(BadInput, match="steps that a resumed run did again, whose earlier rows"):
+    with pytest.raises(
+        BadInput, match="steps that a resumed run repeated: remove the earlier rows"
+    ):
         read_runs(tmp_path / name, columns=("loss=Value",), settings=WANDB_RUNS)
 
 

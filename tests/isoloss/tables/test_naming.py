@@ -201,7 +201,7 @@ def test_a_run_that_alone_ends_in_nan_is_in_doubt_where_nan_is_also_what_is_miss
     table = read(changed(**{"eval/loss": ["NaN", 3.2, 3.0, 3.5, 3.3, "NaN"]}))
     assert [run.diverged for run in table.runs] == [False, False]
     (warning,) = table.warnings
-    assert "1 (b) end in one: if they diverged, mark them in a column diverged" in warning
+    assert "runs that end in NaN: 1 (b). Mark those that diverged in a column diverged" in warning
     everywhere = read(changed(**{"eval/loss": ["NaN", 3.2, "NaN", 3.5, 3.3, "NaN"]}))
     assert everywhere.warnings == ()
 
@@ -558,7 +558,7 @@ def test_a_step_of_the_trainer_comes_before_the_count_of_the_tracker() -> None:
 def test_a_count_of_log_calls_is_not_taken_for_steps(name: str, first: int) -> None:
     columns = changed(**{"train/global_step": None, name: [first, first + 1, first + 2] * 2})
     said = refusal(columns)
-    assert f"{name} is one more in each row of a run: it may count log calls" in said
+    assert f"{name} grows by one in each row of a run: it may count log calls" in said
     assert f"--column 'tokens={name}*batch_size*sequence_length'" in said
 
 

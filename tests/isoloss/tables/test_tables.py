@@ -197,7 +197,7 @@ def test_a_blank_first_line_is_named_and_the_table_not_called_empty(first: bytes
         (4, "tokens", "1e300", "overflow"),
         (4, "tokens", "-4000000000", "not positive"),
         (4, "tokens", "1", "less than one step"),
-        (4, "tokens", "2e9", "one run twice.*a resumed run did again, whose earlier rows"),
+        (4, "tokens", "2e9", "one run twice.*a resumed run repeated: remove the earlier rows"),
         (2, "params", "100", "not millions"),
         (2, "params", "1e200", "overflow"),
         (3, "params", "200000000", "one value per run"),
