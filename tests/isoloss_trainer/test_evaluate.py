@@ -269,7 +269,7 @@ UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a shard elsewhere": (
         lambda f: _edit_index(f, lambda i: i["weight_map"].update({"x": "../y.safetensors"})),
-        r"\.\./y\.safetensors is no \.safetensors file of this folder",
+        r"\.\./y\.safetensors is not a \.safetensors file of this folder",
     ),
 }
 

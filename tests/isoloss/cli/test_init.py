@@ -542,7 +542,10 @@ def test_of_another_family_no_continued_run_is_written(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "BertForMaskedLM is no ca"),
+        (
+            {"architectures": ["BertForMaskedLM"], "model_type": "bert"},
+            "BertForMaskedLM is not a ca",
+        ),
         (
             {
                 "architectures": ["T5ForConditionalGeneration"],
@@ -572,7 +575,7 @@ def test_of_another_family_no_continued_run_is_written(
             {**HYBRID, "layer_types": ["x\nkind: Pod", "x"]},
             "layer_types: must be names such as full",
         ),
-        ({**NEIGHBOURS["Mamba-2.8B"], "hidden_size": 1001}, "hidden_size: 1001 is no multiple"),
+        ({**NEIGHBOURS["Mamba-2.8B"], "hidden_size": 1001}, "hidden_size: 1001 is not a multiple"),
         ({**NEIGHBOURS["MPT-7B"], "expansion_ratio": "four"}, "expansion_ratio: must be a pos"),
         ({**NEIGHBOURS["OPT-6.7B"], "tie_word_embeddings": "no"}, "tie_word_embeddings: must be"),
         (
