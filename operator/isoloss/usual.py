@@ -108,6 +108,10 @@ USUAL_RATE_EXPONENT: Final = 0.0
 RATE_EXPONENT_ERROR: Final = 0.3
 """Its standard deviation from setting to setting: 0.00 and 0.04 in the published sweeps, each known to 0.05, and -0.32 where
 horizons were compared (arXiv 2409.19913). These are few: 80% of such a distribution hold all of them with room."""
+USUAL_BATCH_CURVATURE: Final = 0.1
+"""Standard deviation of the coefficients of (ln B)^2 and of ln B ln D in the best ln LR at a batch size: it rises with the batch size and
+then stays, later the more tokens. Published sweeps: -0.14 and -0.06, 0.15 and 0.04; simulated steps of SGD
+(benchmarks/science/noisy_steps.py): -0.08 and 0.03."""
 RATE_SIZE_EXPONENT_ERROR: Final = 0.5
 """Standard deviation from setting to setting of the exponent of N that the best learning rate follows: publications have -0.71 at equal D
 (arXiv 2503.04715), -0.33 at 20 tokens per parameter (2406.19146), and none where widths are parametrised."""

@@ -128,23 +128,31 @@ class Plane(Drawn):
 
 @dataclass(frozen=True)
 class RateAtBatch(Drawn):
-    """The best ln LR at a batch size: a plane over ln N, ln D and ln B, counted from the centres."""
+    """The best ln LR at a batch size over ln N, ln D and ln B, counted from the centres."""
 
     constant: Number
     of_params: Number
     of_tokens: Number
     of_batch: Number
+    of_batch_squared: Number
+    of_batch_and_tokens: Number
+    """Of their product."""
     log_params_centre: Finite
     log_tokens_centre: Finite
     log_batch_centre: Finite
 
     def at(self, log_params: Number, log_tokens: Number, log_batch: Number) -> Array:
         """ln LR."""
+        of = [getattr(self, field.name) for field in fields(self)]
+        terms = self.terms(log_params, log_tokens, log_batch)
+        return np.asarray(sum(c * term for c, term in zip(of, terms, strict=False)), dtype=float)
+
+    def terms(self, log_params: Number, log_tokens: Number, log_batch: Number) -> Array:
+        """(6, ...): ln LR is the coefficients times these."""
         n = np.asarray(log_params) - self.log_params_centre
         d = np.asarray(log_tokens) - self.log_tokens_centre
         y = np.asarray(log_batch) - self.log_batch_centre
-        found = self.constant + self.of_params * n + self.of_tokens * d + self.of_batch * y
-        return np.asarray(found, dtype=float)
+        return np.stack(np.broadcast_arrays(1.0, n, d, y, y**2, y * d))
 
 
 @dataclass(frozen=True)

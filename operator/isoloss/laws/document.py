@@ -17,7 +17,7 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.results import LawError
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[11] = 11
+LAWS_VERSION: Literal[12] = 12
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ ERRORS: Mapping[str, tuple[str, ...]] = {
 """What each law has if it is fitted."""
 
 
-TERMS: Mapping[str, tuple[int, int]] = {"surface": (2, 6), "rate_at_batch": (1, 4)}
+TERMS: Mapping[str, tuple[int, int]] = {"surface": (2, 6), "rate_at_batch": (1, 6)}
 """Optima and terms of the laws that have errors of their own."""
 
 
@@ -44,7 +44,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[11]
+    version: Literal[12]
     laws: Laws
 
 

@@ -245,7 +245,7 @@ class RateAtBatchLaw:
     curvature: arrays.Positive | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
     error: LawError | None = None
-    """Of the curve's terms: constant, of_params, of_tokens, of_batch."""
+    """Of the curve's terms, in their order."""
     smallest_batch: arrays.Positive | None = None
     largest_batch: arrays.Positive | None = None
     """Sequences, of those with enough learning rates."""
@@ -257,19 +257,13 @@ class RateAtBatchLaw:
     """Whether there are two sizes; if not, it answers at the one that was trained alone."""
     refusal: Refusal | None = None
 
-    def terms(self, log_params: float, log_tokens: float, log_batch: float) -> arrays.Array:
-        """(1, 4): the best ln LR is this times the curve's terms; the law must stand."""
-        curve = self.curve
-        assert curve is not None
-        n, d = log_params - curve.log_params_centre, log_tokens - curve.log_tokens_centre
-        return np.array([[1.0, n, d, log_batch - curve.log_batch_centre]])
-
     def variances(
-        self, terms: arrays.Array, log_params: float, log_tokens: float
+        self, log_params: float, log_tokens: float, log_batch: float
     ) -> tuple[float, float]:
-        """(second moment of the error of the best ln LR, the part that the noise of the runs explains)."""
-        error = self.error
-        assert error is not None
+        """(second moment of the error of the best ln LR, the part that the noise of the runs explains); the law must stand."""
+        curve, error = self.curve, self.error
+        assert curve is not None and error is not None  # noqa: PT018  (of one law)
+        terms = curve.terms(log_params, log_tokens, log_batch)[None, :]
         whole = error.at(terms, log_params, log_tokens)
         return float(whole[0, 0]), float((terms @ error.noise @ terms.T)[0, 0])
 

@@ -43,7 +43,7 @@ def believed(shape: str, layout: Layout) -> tuple[float, float]:
     fit = fit_surface(trajectories, make_cells(trajectories))
     assert isinstance(fit, SurfaceFit)
     shown = fit.valley.residuals - fit.valley.misfit
-    columns = fit.levels.without_levels(fit.valley.cubic)
+    columns = fit.levels.without_levels(fit.valley.cubic.columns)
     coefficients = np.linalg.lstsq(columns, shown, rcond=None)[0]
     return float(coefficients[0] / fit.hessian[0, 0]), float(USUAL_ASYMMETRY[0])
 

@@ -73,8 +73,7 @@ def rate_at_batch(laws: Laws, question: Question) -> Optimum:
     assert law.curve is not None and batch is not None and question.place is not None  # noqa: PT018  (checked with the query)
     log_params, log_tokens = question.place
     draws = law.curve.at(log_params, log_tokens, np.log(batch))
-    terms = law.terms(float(log_params[0]), float(log_tokens[0]), float(np.log(batch)))
-    variance, noise = law.variances(terms, float(log_params[0]), float(log_tokens[0]))
+    variance, noise = law.variances(float(log_params[0]), float(log_tokens[0]), np.log(batch))
     error = float(np.sqrt(variance))
     point = Point(
         learning_rate=_interval(laws, draws, error),

@@ -8,6 +8,7 @@ The optimum is a log-linear law of N and D. skew.py says how far the valley is n
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
-from isoloss.laws.surface.skew import Points, Valley, fit_valley, quadratic
+from isoloss.laws.surface.skew import Points, Valley, cubic_at, fit_valley, quadratic
 from isoloss.laws.surface.terms import Centre, Shape
 from isoloss.usual import NEAR_OPTIMUM
 
@@ -41,8 +42,6 @@ class SurfaceFit:
     valley: Valley
     runs: Indices
     """(points,) trajectory behind each point."""
-    taken: int
-    """See Noise.of_residuals."""
     weights: Array
     scale: Array
     """(points,) token slope of the point's cell."""
@@ -114,12 +113,11 @@ def _fit(
         return refusal
     # Nine coefficients and a level per size are fitted to the errors that whole runs share.
     taken = len(Shape) + len({c.log_params for c in cells})
-    valley = fit_valley(points, levelled, z, runs, taken)
+    valley = fit_valley(quadratic(points), levelled, z, partial(cubic_at, points), runs, taken)
     return SurfaceFit(
         centre=centre,
         valley=valley,
         runs=runs,
-        taken=taken,
         weights=weights,
         scale=scale,
         positions=np.stack([points.x, points.y], axis=1),

@@ -56,8 +56,8 @@ def convex_share(known: Uncertainty) -> float:
     """How often the valley has a minimum, over draws of its curvature."""
     fit, of_curvature = known.fit, slice(Shape.XX, Shape.X)
     solver = fit.valley.solver[of_curvature]
-    cubic = solver @ fit.valley.cubic
-    covariance = known.noise.covariance(solver) + (cubic * fit.valley.cubic_variance) @ cubic.T
+    cubic = solver @ fit.valley.cubic.columns
+    covariance = known.noise.covariance(solver) + (cubic * fit.valley.cubic.variances) @ cubic.T
     drawn = fit.valley.coefficients[of_curvature] + DrawSource(0, 2, 0).correlated(covariance)
     xx, xy, yy = drawn.T
     return float(((xx > 0) & (xx * yy > xy**2)).mean())

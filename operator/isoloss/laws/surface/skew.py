@@ -12,6 +12,7 @@ A grid of five values shows them, one of three nearly leaves the prior: no thres
 optimum's error (random_effects.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,98 +48,104 @@ class Points(NamedTuple):
     """ln D"""
 
 
+class Cubic(NamedTuple):
+    """Terms counted from an optimum."""
+
+    columns: Array
+    """(points, k); none if there is no optimum to count from."""
+    variances: Array
+    """(k,) prior ones of their coefficients."""
+
+
 @dataclass(frozen=True)
 class Valley:
-    """The quadratic terms, fitted beside the cubic ones as far as these are believed."""
+    """The terms of a parabola, fitted beside the cubic ones as far as these are believed."""
 
     design: Array
-    """(points, 9): the terms of Shape."""
+    """(points, terms)"""
     solver: Array
-    """(9, points): from z to their coefficients."""
+    """(terms, points): from z to their coefficients."""
     coefficients: Array
-    """(9,)"""
-    cubic: Array
-    """(points, k) cubic terms; none if there is no optimum to count from."""
-    cubic_variance: Array
-    """(k,) prior variances of their coefficients."""
+    """(terms,)"""
+    cubic: Cubic
+    share: Array
+    """(k, k) how much of cubic coefficients is believed."""
     residuals: Array
-    """(points,) z less the quadratic terms, without levels."""
+    """(points,) z less the parabola, without levels."""
     misfit: Array
-    """(points,) what the cubic ones leave of that, as far as they are believed."""
+    """(points,) what the cubic terms leave of that, as far as they are believed."""
     unknowns: float
     """Coefficients that were fitted, the cells' levels included."""
+    taken: int
+    """See Noise.of_residuals."""
 
 
-def fit_valley(points: Points, cells: Levelled, z: Array, runs: Indices, taken: int) -> Valley:
+def fit_valley(
+    design: Array,
+    cells: Levelled,
+    z: Array,
+    cubic_at: Callable[[Array], Cubic],
+    runs: Indices,
+    taken: int,
+    form: float = 0.0,
+) -> Valley:
     """Fitted to z (points,), the wasted ln D.
 
-    `runs` (points,) numbers the trajectories, whose points err together; `taken` see Noise.of_residuals.
+    `cubic_at` are the cubic terms beside such coefficients (terms,), `form` is what points far away err by about the bottom's own ones, in
+    their prior's standard deviations. `runs` (points,) numbers the trajectories, whose points err together; `taken` see
+    Noise.of_residuals.
     """
-    design = quadratic(points)
     plain = cells.solver(design)
     unknowns = float(cells.unknowns(design))
     coefficients = plain @ z
-    convex = _convex(coefficients)
-    cubic = _cubic(points, coefficients) if convex else np.zeros((len(z), 0))
-    reader = np.zeros((cubic.shape[1], len(z)))
-    for _ in range(TURNS if convex else 0):
-        misfit = cells.without_levels(z - design @ coefficients - cubic @ (reader @ z))
+    cubic = last = cubic_at(coefficients)
+    moved, misfit = np.zeros_like(coefficients), cells.without_levels(z - design @ coefficients)
+    reader = np.zeros((len(last.variances), len(z)))
+    for _ in range(TURNS if len(last.variances) else 0):
+        cubic = last
         noise = Noise.of_residuals(misfit, cells, runs, unknowns, taken)
-        prior = _prior(coefficients)
-        cubic = _cubic(points, coefficients)
-        reader = believed(cells, design, plain, cubic, prior, np.zeros_like(prior), noise)
-        found = plain @ (z - cubic @ (reader @ z))
+        reader = believed(cells, design, plain, cubic, form, noise)
+        shown = cubic.columns @ (reader @ z)
+        found = plain @ (z - shown)
+        misfit = cells.without_levels(z - shown - design @ found)
         moved, coefficients = np.abs(found - coefficients), found
-        if not _convex(found) or (moved <= CONVERGED * np.abs(found)).all():
+        last = cubic_at(found)
+        if not len(last.variances) or (moved <= CONVERGED * np.abs(found)).all():
             break
     # Where every turn finds another optimum, or one of them none, the parabola alone answers.
-    if convex and not (
-        _convex(coefficients) and moved.max() <= SETTLED * np.abs(coefficients).max()
-    ):
-        reader = np.zeros_like(reader)
+    if not len(last.variances) or moved.max() > SETTLED * np.abs(coefficients).max():
         coefficients = plain @ z
-        cubic = _cubic(points, coefficients)
-    residuals = cells.without_levels(z - design @ coefficients)
+        cubic = last = cubic_at(coefficients)
+        reader = np.zeros((len(last.variances), len(z)))
+        misfit = cells.without_levels(z - design @ coefficients)
+    own = cubic.columns - design @ (plain @ cubic.columns)
     return Valley(
         design,
-        plain - (plain @ cubic) @ reader,
+        plain - (plain @ cubic.columns) @ reader,
         coefficients,
-        cubic,
-        _prior(coefficients) if convex else np.zeros(0),
-        residuals,
-        cells.without_levels(residuals - cubic @ (reader @ z)),
+        Cubic(cubic.columns, last.variances),
+        reader @ own,
+        cells.without_levels(z - design @ coefficients),
+        misfit,
         unknowns,
+        taken,
     )
 
 
 def believed(
-    levels: Levelled,
-    design: Array,
-    solver: Array,
-    cubic: Array,
-    prior: Array,
-    form: Array,
-    noise: Noise,
+    levels: Levelled, design: Array, solver: Array, cubic: Cubic, form: float, noise: Noise
 ) -> Array:
-    """(k, points): from values to the coefficients of cubic terms (points, k) beside `design` (points, terms), whose solver is given.
-
-    `prior` (k,) are their variances, `form` (k,) those of what points far away show of another valley than the bottom's.
-    """
-    own = levels.without_levels(cubic - design @ (solver @ cubic))
+    """(k, points): from values to the coefficients of cubic terms beside `design` (points, terms), whose solver is given; `form` see
+    fit_valley."""
+    own = levels.without_levels(cubic.columns - design @ (solver @ cubic.columns))
     # What is left of a term that the other ones explain are rounding errors.
     own[:, levels.weights @ own**2 <= NO_COLUMN**2] = 0.0
     maps = (own * levels.weights[:, None]).T
     information = maps @ own
-    seen = (information * (prior + form)) @ information + noise.covariance(maps)
+    known = information * cubic.variances
+    seen = (1.0 + form**2) * known @ information + noise.covariance(maps)
     inverse = np.linalg.pinv(seen, rcond=ROUNDING, hermitian=True)
-    return np.asarray((information * prior).T @ inverse @ maps, dtype=float)
-
-
-def _prior(coefficients: Array) -> Array:
-    """(4,) variances of cubic coefficients in a valley of this curvature."""
-    xx, yy = coefficients[Shape.XX], coefficients[Shape.YY]
-    mixed = np.sqrt(xx * yy)
-    return np.asarray((USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2)
+    return np.asarray(known.T @ inverse @ maps, dtype=float)
 
 
 def quadratic(points: Points) -> Array:
@@ -147,14 +154,17 @@ def quadratic(points: Points) -> Array:
     return np.stack([0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d], axis=1)
 
 
-def _cubic(points: Points, coefficients: Array) -> Array:
-    """(points, 4): u^3 / 6, u^2 v / 2, v^3 / 6 and u v^2 / 2, with u and v counted from the optimum."""
-    law = optimum_law(coefficients, Centre(0.0, 0.0, 0.0, 0.0))[0]
+def cubic_at(points: Points, coefficients: Array) -> Cubic:
+    """u^3 / 6, u^2 v / 2, v^3 / 6 and u v^2 / 2, with u and v counted from the optimum of such coefficients (9,)."""
+    law, convex = optimum_law(coefficients, Centre(0.0, 0.0, 0.0, 0.0))
+    if not convex:
+        return Cubic(np.zeros((len(points.n), 0)), np.zeros(0))
     where = np.stack([np.ones_like(points.n), points.n, points.d])
     u = np.clip(points.x - law[:PER_QUANTITY] @ where, -FARTHEST, FARTHEST)
     v = np.clip(points.y - law[PER_QUANTITY:] @ where, -FARTHEST, FARTHEST)
-    return np.stack([u**3 / 6, u**2 * v / 2, v**3 / 6, u * v**2 / 2], axis=1)
-
-
-def _convex(coefficients: Array) -> bool:
-    return bool(optimum_law(coefficients, Centre(0.0, 0.0, 0.0, 0.0))[1])
+    xx, yy = coefficients[Shape.XX], coefficients[Shape.YY]
+    mixed = np.sqrt(xx * yy)
+    return Cubic(
+        np.stack([u**3 / 6, u**2 * v / 2, v**3 / 6, u * v**2 / 2], axis=1),
+        (USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2,
+    )

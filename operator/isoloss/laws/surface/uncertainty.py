@@ -146,8 +146,8 @@ class Uncertainty:
             past_end=fit.past_end,
             size=np.unique(fit.sizes, return_inverse=True)[1][fit.cell],
             own_runs=len(np.unique(fit.runs)) > LEAST_OWN_RUNS * len(fit.runs),
-            unseen=fit.valley.cubic,
-            unseen_variance=fit.valley.cubic_variance,
+            unseen=fit.valley.cubic.columns,
+            unseen_variance=fit.valley.cubic.variances,
             noise=self.noise,
             usual=Usual(
                 usual_scatter(fit.hessian),
@@ -185,6 +185,6 @@ class Uncertainty:
             fit.levels,
             fit.runs,
             fit.valley.unknowns,
-            fit.taken,
+            fit.valley.taken,
             (per_token * squares, seeds),
         )
