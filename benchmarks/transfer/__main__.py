@@ -24,7 +24,8 @@ import torch
 from benchmarks.transfer.costs import FLOPS_PER_SECOND, cost_table
 from benchmarks.transfer.design import SIZES
 from benchmarks.transfer.devices import check
-from benchmarks.transfer.reading import tables
+from benchmarks.transfer.figure import draw
+from benchmarks.transfer.reading import cases, tables
 from benchmarks.transfer.training import Stopped, Study, read_results
 
 
@@ -40,6 +41,7 @@ def main() -> int:
         "--origins", nargs="+", metavar="NAME", default=(), help="only these, as scratch or far-5"
     )
     parser.add_argument("--read", nargs="+", type=Path, metavar="FILE", help="train nothing")
+    parser.add_argument("--figure", type=Path, help="with --read: draw it there")
     parser.add_argument("--dry-run", action="store_true", help="train nothing")
     parser.add_argument("--flops-per-second", type=float, help="for --dry-run, over all runs")
     parser.add_argument("--check", action="store_true", help="agreement and speed of the device")
@@ -54,6 +56,8 @@ def main() -> int:
             else tables(results)
         )
         print("\n".join(lines))
+        if options.figure:
+            draw(cases(results), options.figure)
         return 0
     torch.set_num_threads(1)
     if options.device == "cuda":

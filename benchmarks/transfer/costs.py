@@ -43,7 +43,7 @@ def _past_tokens(size: Size, part: Part, paid: dict[tuple[str, str, object], int
     past = part.checkpoint
     if past is None:
         return 0
-    key, end = (size.name, past.text, None), size.tokens(past.per_param)
+    key, end = (size.name, past.run, None), size.tokens(past.per_param)
     added = max(0, end - paid.get(key, 0))
     paid[key] = max(end, paid.get(key, 0))
     return added + (size.tokens(DECAY * past.per_param) if past.ending == "decayed" else 0)

@@ -26,12 +26,20 @@ class Checkpoint:
     text: str
     per_param: int
     ending: Literal["averaged", "decayed"] = "averaged"
+    slower: int = 0
+    """Halvings of its learning rate from that of the size's other checkpoints."""
+
+    @property
+    def run(self) -> str:
+        """The run that it is from."""
+        return f"{self.text}-slower-{self.slower}" if self.slower else self.text
 
     @property
     def name(self) -> str:
         """Distinct within a size."""
         decayed = "-decayed" if self.ending == "decayed" else ""
-        return f"{self.text}-{self.per_param}{decayed}"
+        slower = f"-slower-{self.slower}" if self.slower else ""
+        return f"{self.text}-{self.per_param}{slower}{decayed}"
 
 
 SCRATCH = "scratch"
@@ -95,7 +103,7 @@ class Size:
     def checkpoints(self, wanted: Checkpoint) -> list[Checkpoint]:
         """Those that the run up to `wanted` passes, in order, averaged weights first."""
         found = {part.checkpoint for part in self.parts if part.checkpoint is not None} | {wanted}
-        passed = (c for c in found if c.text == wanted.text and c.per_param <= wanted.per_param)
+        passed = (c for c in found if c.run == wanted.run and c.per_param <= wanted.per_param)
         return sorted(passed, key=lambda c: (c.per_param, c.ending))
 
     def readings(self, per_param: float) -> list[int]:
@@ -115,6 +123,7 @@ LINK = Size(
     warmup_tokens=4096,
     parts=(
         *(Part(past, until) for until in (1, 2, 4, 8) for past in (None, _FAR_5)),
+        *(Part(Checkpoint(text, 5, slower=2), 4) for text in (FAR, NEAR)),
         *(Part(past, 8) for past in (_NEAR_5, _NEAR_20)),
     ),
     lowest_batch=1,

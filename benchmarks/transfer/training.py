@@ -130,8 +130,9 @@ class Study:
         return found
 
     def _pretrain(self, size: design.Size, wanted: design.Checkpoint) -> None:
-        stem = f"checkpoints/{size.name}-{wanted.text}-run"
-        stack = self._stack(size, [size.pretraining], initial(size.shape, seed=PAST_SEED))
+        stem, place = f"checkpoints/{size.name}-{wanted.run}-run", size.pretraining
+        place = Place(place.i - wanted.slower, place.j)
+        stack = self._stack(size, [place], initial(size.shape, seed=PAST_SEED))
         self._restore(stack, 0, stem)
         self._say(f"{size.name} {wanted.name}: pre-training from {stack.tokens:,} tokens")
         sequences = Sequences(self._text(size)[wanted.text], size.shape.length, PAST_SEED)
@@ -151,7 +152,7 @@ class Study:
 
     def _decayed(self, size: design.Size, stack: Stack, sequences: Sequences) -> Tensors:
         began, length = stack.tokens, size.tokens(design.DECAY * stack.tokens / size.shape.params)
-        decaying = self._stack(size, [size.pretraining], initial(size.shape))
+        decaying = Stack(size.shape, stack.points, initial(size.shape), self._device)
         decaying.restore(0, stack.state(0))
         self._learn(
             decaying,
