@@ -195,5 +195,5 @@ def test_laws_that_wait_for_a_process_are_said_to_wait() -> None:
     waits = condition(decide_sweep(done(len(POINTS), fit_waits=True)), "Ready")
     assert waits[1] == "Fitting"
     assert waits[2].startswith(
-        f"The laws wait to be fitted to {len(POINTS)} points: the processes"
+        f"The laws wait to be fitted to {len(POINTS)} points: all fit processes"
     )
