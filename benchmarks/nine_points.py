@@ -43,7 +43,7 @@ def vertices(betas: Values) -> Values:
     return np.where((xx > 0) & (determinant > 0), found, np.nan)
 
 
-def said(case: str, name: str, low: Values, high: Values, truth: float) -> str:
+def coverage_row(case: str, name: str, low: Values, high: Values, truth: float) -> str:
     """A row of the table: without an answer, holds, high less low (median)."""
     is_there = np.isfinite(low) & np.isfinite(high)
     held = (low <= truth) & (truth <= high)
@@ -71,13 +71,13 @@ def rivals(
         ("its error, Student's of three", stats.t.ppf(0.5 + WITHIN / 2, 3)),
     ):
         half = margin * errors
-        rows.append(said(case, name, centre + best - half, centre + best + half, truth))
+        rows.append(coverage_row(case, name, centre + best - half, centre + best + half, truth))
     few = slice(0, 1000)
     drawn = random.integers(0, 9, (RESAMPLES, 1, 9))
     again = (betas @ design.T)[few] + np.take_along_axis(residuals[None, few], drawn, axis=2)
     spread = np.nanquantile(vertices(again @ design @ inverse), (0.1, 0.9), axis=0)
     low, high = np.where(np.isfinite(best[few]), centre + spread, np.nan)
-    return [*rows, said(case, "resampled residuals", low, high, truth)]
+    return [*rows, coverage_row(case, "resampled residuals", low, high, truth)]
 
 
 def floors(scenario: Scenario, span: float, random: np.random.Generator, count: int) -> str:
@@ -102,7 +102,7 @@ def floors(scenario: Scenario, span: float, random: np.random.Generator, count: 
             continue
         found[:, at] = values[0], np.sqrt(covariance[0, 0])
     half = stats.t.ppf(0.5 + WITHIN / 2, 6) * found[1]
-    row = said(
+    row = coverage_row(
         f"L0 over {span:g}, {scenario.name}", "curve_fit", found[0] - half, found[0] + half, 1.7
     )
     return f"{row} below zero {np.mean(found[0] < 0):.1%}"
@@ -140,8 +140,8 @@ def main() -> None:
         losses = exact + scenario.run_noise * random.standard_normal((given.repetitions, 9))
         low, high, least, most = engine(scenario, sweep, given.seeds)
         rows = rivals(losses, case, sweep, truth, random)
-        rows.append(said(case, "isoloss, two sizes", low, high, truth))
-        rows.append(said(f"L0, {case}", "isoloss, two sizes", least, most, 1.7))
+        rows.append(coverage_row(case, "isoloss, two sizes", low, high, truth))
+        rows.append(coverage_row(f"L0, {case}", "isoloss, two sizes", least, most, 1.7))
         print(*rows, sep="\n", flush=True)
     for name, span in FLOORS:
         print(floors(scenarios[name], span, random, given.repetitions), flush=True)

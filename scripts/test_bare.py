@@ -155,9 +155,9 @@ class System:
     def expect_request_for_venv(self) -> None:
         """Debian's python3 comes without venv: the answer, after what the demo will do, names the package."""
         code = self._run("no-venv", self._inside(_in_checkout("make demo")))
-        told = self._log("no-venv").read_text()
-        if code == 0 or "Install the package python3-venv" not in told:
-            raise BareFailed(f"{self.suite}: without python3-venv, make demo says: {told}")
+        output = self._log("no-venv").read_text()
+        if code == 0 or "Install the package python3-venv" not in output:
+            raise BareFailed(f"{self.suite}: without python3-venv, make demo says: {output}")
 
     def install_venv(self) -> None:
         """Follow that answer."""

@@ -199,9 +199,9 @@ def _grid_rows(size: Size, origin: str, runs: grids.Runs) -> Iterator[str]:
                 grids.optimum(losses),
                 grids.has_optimum(losses),
             )
-            told = _values(found.vertex, grids.standard_errors(losses)) if inside else ("", "")
+            interval = _values(found.vertex, grids.standard_errors(losses)) if inside else ("", "")
             lowest = (f"{losses[best]:.3f}", f"{best.rate:.2e}", str(best.batch))
-            yield _row(size.name, origin, f"{ratio:g}", str(len(losses)), *lowest, *told)
+            yield _row(size.name, origin, f"{ratio:g}", str(len(losses)), *lowest, *interval)
 
 
 def _case_row(case: Case, found: Sequence[Case]) -> str:
@@ -224,7 +224,7 @@ def _size_row(name: str, some: Sequence[Case], found: Sequence[Case]) -> str:
 def _regret(rule: str, some: Sequence[Case], found: Sequence[Case]) -> str:
     """Mean, nats."""
     answers = [(case, answer(rule, case, found)) for case in some]
-    if any(said is None for _, said in answers):
+    if any(each is None for _, each in answers):
         return ""
     return f"{np.mean([case.found.regret(*np.exp(said)) for case, said in answers if said]):.4f}"
 

@@ -273,7 +273,7 @@ def _layer(
         for part in "qkv"
     )
     y = functional.scaled_dot_product_attention(
-        _turned(q, turn), _turned(k, turn), v, is_causal=True
+        _rotated(q, turn), _rotated(k, turn), v, is_causal=True
     )
     y = y.transpose(1, 2).reshape(x.shape)
     x = x + _product(y, parts["self_attn.o_proj.weight"])
@@ -314,6 +314,6 @@ def _rotation(shape: Shape, like: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 
-def _turned(x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def _rotated(x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     low, high = x.chunk(2, dim=-1)
     return x * turn[0] + torch.cat([-high, low], dim=-1) * turn[1]

@@ -76,13 +76,13 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
         raise BadInput(f"{' '.join(command)}: no answer") from error
     if done.returncode:
         lines = done.stderr.splitlines()
-        told = " ".join(line for line in lines if not _LOGGED.match(line)).strip()[:400]
-        if _UNREACHABLE.search(told):
+        message = " ".join(line for line in lines if not _LOGGED.match(line)).strip()[:400]
+        if _UNREACHABLE.search(message):
             raise BadInput(
-                f"no cluster ({told}): name one by KUBECONFIG or kubectl config use-context, "
+                f"no cluster ({message}): name one by KUBECONFIG or kubectl config use-context, "
                 "or give a sweep's URI in the store"
             )
-        raise BadInput(f"{' '.join(command[:4])}: {told}")
+        raise BadInput(f"{' '.join(command[:4])}: {message}")
     if may_be_gone and not done.stdout.strip():
         return {}
     try:

@@ -117,10 +117,10 @@ def _answer(view: View, prediction: Json) -> str:
         return f"prediction: {ready.get('reason', 'waiting')}"
     names = (("learning rate", "learningRate"), ("batch size", "batchSize"))
     status = prediction.get("status", {})
-    told = [f"{name} {status[field]['value']}" for name, field in names if field in status]
-    told += [f"stale: {stale.get('reason', '')}"] if stale.get("status") == "True" else []
-    told += [f"not ready: {ready.get('reason', '')}"] if ready.get("status") != "True" else []
-    return ", ".join(told)
+    parts = [f"{name} {status[field]['value']}" for name, field in names if field in status]
+    parts += [f"stale: {stale.get('reason', '')}"] if stale.get("status") == "True" else []
+    parts += [f"not ready: {ready.get('reason', '')}"] if ready.get("status") != "True" else []
+    return ", ".join(parts)
 
 
 def _probes_in_words(view: View) -> str:
@@ -132,8 +132,8 @@ def _probes_in_words(view: View) -> str:
     places = found.get("places", ())
     losses = " ".join(place["loss"] for place in places if place.get("loss"))
     done = sum(place.get("state") in DONE for place in places)
-    told = f"; probes {done}/{len(places)}" if places else "; probes"
-    return f"{told}{f' ({losses})' if losses else ''}, {_verdict(validated)}"
+    probed = f"; probes {done}/{len(places)}" if places else "; probes"
+    return f"{probed}{f' ({losses})' if losses else ''}, {_verdict(validated)}"
 
 
 def _verdict(validated: Json) -> str:
@@ -167,11 +167,11 @@ def waited_for(view: View) -> str:
     ]
     if view.is_true(view.prediction, STALE):
         kinds.append(("answer, stale", view.prediction, STALE))
-    told = []
+    parts = []
     for name, which, kind in (*kinds, ("probes", view.prediction, VALIDATED)):
         if condition := view.condition(which, kind):
-            told.append(f"{name}: {condition.get('reason', '')}: {condition.get('message', '')}")
-    return "\n".join(told)
+            parts.append(f"{name}: {condition.get('reason', '')}: {condition.get('message', '')}")
+    return "\n".join(parts)
 
 
 def cost_line(view: View) -> str:
@@ -181,11 +181,11 @@ def cost_line(view: View) -> str:
     spent, planned, hours = (_number(status.get(name)) for name in names)
     if not planned:
         return ""
-    told = (
+    cost = (
         f"cost so far {flops(spent)} FLOPs, {spent / planned:.0%} of the whole grid's "
         f"{flops(planned)}"
     )
-    return f"{told}; {number(hours)} accelerator hours" if hours else told
+    return f"{cost}; {number(hours)} accelerator hours" if hours else cost
 
 
 def _number(text: Any) -> float:
@@ -235,12 +235,12 @@ def search_line(view: View) -> str:
         ("added", "added to the grid"),
         ("replicates", "repeated with other seeds"),
     )
-    told = [f"{found[field]} {words}" for field, words in counts if found.get(field)]
-    if not told:
+    parts = [f"{found[field]} {words}" for field, words in counts if found.get(field)]
+    if not parts:
         return ""
     saved = _number(found.get("savedFlops"))
     words = "saved" if saved >= 0 else "more than the whole grid"
-    return f"{', '.join(told)}; {flops(abs(saved))} FLOPs {words}"
+    return f"{', '.join(parts)}; {flops(abs(saved))} FLOPs {words}"
 
 
 def law_lines(view: View) -> list[str]:

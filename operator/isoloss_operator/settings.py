@@ -177,8 +177,8 @@ class Settings(BaseModel):
     @property
     def template_digest(self) -> str:
         """Digest of what this configuration makes of every trainer pod."""
-        shaping = (self.trainer_image, self.trainer_command, self.image_pull_policy)
-        return content_key([*shaping, self.pod_template])[:16]
+        in_pods = (self.trainer_image, self.trainer_command, self.image_pull_policy)
+        return content_key([*in_pods, self.pod_template])[:16]
 
     def storage_prefixes(self, namespace: str) -> tuple[str, ...]:
         """The URI prefixes that resources of `namespace` may use."""

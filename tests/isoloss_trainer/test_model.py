@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_operator.planning.architectures import SUPPORTED_MODEL_TYPES, unknown_keys
+from isoloss_operator.planning.architectures import (
+    SUPPORTED_MODEL_TYPES,
+    UnsupportedModel,
+    unknown_keys,
+)
 from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
@@ -123,6 +127,27 @@ def test_random_numbers_in_training_are_refused_by_the_operator_and_by_the_train
 def test_attention_has_the_counted_shape(config: dict[str, Any]) -> None:
     """Also where transformers fills in what the configuration leaves out."""
     assert attention.attention_shapes(model_config(config)) == attention_shapes(config)
+
+
+@pytest.mark.parametrize("kind", sorted(set(SUPPORTED_MODEL_TYPES) - {"deepseek_v3"}))
+def test_heads_that_do_not_divide_the_width_are_refused_where_transformers_refuses_them(
+    kind: str,
+) -> None:
+    changed = {
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "head_dim": 8,
+        "hidden_size": 32,
+    }
+    config = {"model_type": kind, **OTHER_FAMILIES[kind], **changed}
+    try:
+        parameter_counts(config)
+    except UnsupportedModel:
+        with pytest.raises(Exception, match="not a multiple of the number of attention heads"):
+            model_config(config)
+    else:
+        with torch.device("meta"):
+            assert count_parameters(build_network(config)) == parameter_counts(config)
 
 
 def test_attention_of_another_family_is_unknown() -> None:

@@ -126,8 +126,8 @@ def _task(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        said = f"{field}: {records.in_words(first)} (isoloss {version('isoloss')})"
-        raise termination.BadConfiguration(records.BAD_TASK, said, field) from error
+        message = f"{field}: {records.in_words(first)} (isoloss {version('isoloss')})"
+        raise termination.BadConfiguration(records.BAD_TASK, message, field) from error
     if task.kind != ("train" if options.command == PLAN else options.command):
         raise termination.BadConfiguration(
             records.BAD_TASK, f"the task is of kind {task.kind}", "kind"

@@ -131,9 +131,9 @@ def _tell_sweep(task: records.PrepareTask, run: Preparation, pod: int) -> None:
     """Leave word of its corpus for the sweep that asked."""
     if not task.sweep_uid or pod > 0:
         return
-    told = records.SweepCorpus(prepare_key=run.config.key, sources_stamp=run.stamp)
+    pointer = records.SweepCorpus(prepare_key=run.config.key, sources_stamp=run.stamp)
     path = layout.corpus_of(task.config.key, task.sweep_uid)
-    run.store.write(path, told.model_dump_json().encode())
+    run.store.write(path, pointer.model_dump_json().encode())
 
 
 def _already_prepared(store: Store, key: str, log: Log) -> str:

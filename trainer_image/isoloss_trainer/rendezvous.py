@@ -70,7 +70,7 @@ def _host(attempt: Attempt) -> TCPStore:
 
 
 def _wait_for_all(attempt: Attempt, shared: TCPStore) -> None:
-    beaten = said = time.monotonic()
+    beaten = logged = time.monotonic()
     others = range(1, attempt.world.size)
     while missing := [rank for rank in others if not shared.check([_arrival(rank)])]:
         _pause(attempt)
@@ -78,9 +78,9 @@ def _wait_for_all(attempt: Attempt, shared: TCPStore) -> None:
             with suppress(StoreUnavailable):
                 attempt.fence.beat()
             beaten = time.monotonic()
-        if time.monotonic() - said >= SAY_SECONDS:
+        if time.monotonic() - logged >= SAY_SECONDS:
             attempt.log.event("waiting-for-pods", missing_ranks=missing)
-            said = time.monotonic()
+            logged = time.monotonic()
     shared.set(ALL_ARE_HERE, "")
 
 

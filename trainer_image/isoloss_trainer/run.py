@@ -366,7 +366,7 @@ class Saving:
         self._saved = (0, 0)
         self._saved_at = attempt.clock()
         self._copy_seconds = 0.0
-        self._told: float | None = None
+        self._reported: float | None = None
         self._earlier_seconds = 0.0
 
     @property
@@ -385,7 +385,7 @@ class Saving:
         self.keep_micro_batch(state)
         state.attempts = max(self._attempt.task.claimant.attempt, state.attempts + 1)
         self._earlier_seconds = state.accelerator_seconds
-        self._saved = _standing(state)
+        self._saved = _position(state)
         return state, found.versions
 
     def keep_micro_batch(self, state: TrainingState) -> None:
@@ -416,7 +416,7 @@ class Saving:
             tokens = state.step * self._timetable.batch_tokens
             began = self._attempt.clock()
             copies = self._learner.copied()
-            self._saved, self._saved_at = _standing(state), self._attempt.clock()
+            self._saved, self._saved_at = _position(state), self._attempt.clock()
             self._copy_seconds = self._saved_at - began
             self.checkpoints.save(state, tokens, copies, versions())
 
@@ -437,8 +437,8 @@ class Saving:
             return min(longest, FIRST_SECONDS) if task.preemptions_per_day else longest
         rate = task.preemptions_per_day * task.nodes
         found = Checkpointing(self._copy_seconds, written, attempt.grace_seconds, rate, longest)
-        if written != self._told:
-            self._told = written
+        if written != self._reported:
+            self._reported = written
             attempt.log.event(
                 "checkpoint",
                 copy_seconds=found.copy,
@@ -451,11 +451,11 @@ class Saving:
     def save_what_is_new(self, state: TrainingState) -> None:
         """Save unless the last checkpoint has this step and its evaluation, and could be written."""
         failed = self._attempt.world.any(self.checkpoints.has_failed)
-        if failed or _standing(state) != self._saved:
+        if failed or _position(state) != self._saved:
             self.save(state)
 
 
-def _standing(state: TrainingState) -> tuple[int, int]:
+def _position(state: TrainingState) -> tuple[int, int]:
     """How far the run has come: its steps and its evaluations."""
     return state.step, len(state.trajectory)
 

@@ -85,8 +85,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an accelerator or the host refused memory. Not every library raises a type of its own; torch's is a
     RuntimeError that says so."""
     text = str(error).lower()
-    said = isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)
-    return said or isinstance(error, MemoryError)
+    is_refusal = isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)
+    return is_refusal or isinstance(error, MemoryError)
 
 
 STORE_ERRORS = (

@@ -187,11 +187,11 @@ def _in_words(error: Any) -> str:
     parameter, cause = getattr(error, "param", None), error.__cause__
     if parameter is None:
         return ""
-    name, told = parameter.opts[0], parameter.help or ""
+    name, description = parameter.opts[0], parameter.help or ""
     if parameter.param_type_name == "argument":
         name = parameter.metavar or parameter.name.upper()
     if hasattr(error, "param_type"):
-        return f"{name} is missing: {told}"
+        return f"{name} is missing: {description}"
     if not hasattr(cause, "errors"):
         return ""
     # typer shows the words of the library that converts values, which are those of a programmer.
@@ -199,13 +199,13 @@ def _in_words(error: Any) -> str:
     given, limits = f"{name} {found['input']}", found.get("ctx", {})
     match found["type"]:
         case "greater_than_equal":
-            return f"{given}: must be at least {limits['ge']}. {told}"
+            return f"{given}: must be at least {limits['ge']}. {description}"
         case "less_than_equal":
-            return f"{given}: must be at most {limits['le']}. {told}"
+            return f"{given}: must be at most {limits['le']}. {description}"
         case "float_parsing" | "int_parsing" | "int_from_float":
             whole = found["type"] != "float_parsing"
             kind = "a whole number" if whole else "a number"
-            return f"{given}: is not {kind}{hint(str(found['input']), whole=whole)}. {told}"
+            return f"{given}: is not {kind}{hint(str(found['input']), whole=whole)}. {description}"
         case "value_error" if "|" in (parameter.metavar or ""):
-            return f"{given}: must be {parameter.metavar.replace('|', ' or ')}. {told}"
+            return f"{given}: must be {parameter.metavar.replace('|', ' or ')}. {description}"
     return ""

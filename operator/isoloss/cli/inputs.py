@@ -27,9 +27,9 @@ LARGEST_COUNT = 2.0**53
 """Beyond it, not every whole number is a float."""
 
 
-def choice(of: type[StrEnum], told: str) -> Any:
+def choice(of: type[StrEnum], description: str) -> Any:
     """An option that takes one of these words, whatever their case, with its help."""
-    return typer.Option(case_sensitive=False, metavar="|".join(of), help=told)
+    return typer.Option(case_sensitive=False, metavar="|".join(of), help=description)
 
 
 def refuse_idle(options: Mapping[str, tuple[object, object]], why: str) -> None:

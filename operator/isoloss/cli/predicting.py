@@ -96,8 +96,8 @@ def _from_own(source: Callable[[], Laws], asked: PredictionQuery, as_json: bool)
         total_flops=answer.total_flops.value, params=asked.params
     )
     if as_json:
-        told = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
-        outcome.print_document({**asdict(answer), **told})
+        notes = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
+        outcome.print_document({**asdict(answer), **notes})
     else:
         outcome.print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, laws.sequence_length)

@@ -24,8 +24,8 @@ class Composing(StrEnum):
     PAPER = "Paper"
 
 
-def _option(name: str, kind: Any, told: str, default: Any = None, **more: Any) -> Parameter:
-    annotation = Annotated[kind, typer.Option(help=told, **more)]
+def _option(name: str, kind: Any, description: str, default: Any = None, **more: Any) -> Parameter:
+    annotation = Annotated[kind, typer.Option(help=description, **more)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

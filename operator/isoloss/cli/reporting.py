@@ -111,8 +111,8 @@ def report(
     files = _write_figures(figures or out.with_name(f"{out.stem}-figures"), png_files(drawn))
     warnings = [*given.warnings, *(() if found is None else found.warnings)]
     if as_json:
-        told = {"refused": refusals, "warnings": warnings}
-        outcome.print_document({"report": str(out), "figures": files, **told, "read": given.read})
+        notes = {"refused": refusals, "warnings": warnings}
+        outcome.print_document({"report": str(out), "figures": files, **notes, "read": given.read})
     else:
         outcome.print_warnings(warnings)
         print_read(given.read)

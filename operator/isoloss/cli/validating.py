@@ -204,8 +204,8 @@ def _judged(
         return print_refused(outcome, as_json=as_json)
     warnings = (*outcome.warnings, *warnings)
     if as_json:
-        told = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
-        print_document({**asdict(outcome), **told, "read": found.read})
+        notes = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
+        print_document({**asdict(outcome), **notes, "read": found.read})
     else:
         print_warnings(warnings)
         print_read(found.read)
@@ -218,9 +218,9 @@ def _of_other_lengths(laws: Laws, runs: Sequence[Run]) -> tuple[str, ...]:
     lengths = sorted({run.sequence_length for run in runs} - {laws.sequence_length})
     if laws.sequence_length is None or not lengths:
         return ()
-    told = ", ".join(str(length) for length in lengths)
+    in_words = ", ".join(str(length) for length in lengths)
     return (
-        f"The probes' sequence length, {told}, differs from the laws', {laws.sequence_length}: batch sizes are compared at equal "
+        f"The probes' sequence length, {in_words}, differs from the laws', {laws.sequence_length}: batch sizes are compared at equal "
         f"tokens per step, and printed in sequences of {laws.sequence_length}.",
     )
 

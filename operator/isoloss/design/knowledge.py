@@ -185,9 +185,9 @@ class Knowledge:
         known, rows = self._covering(run)
         design = known._stacked(rows)
         between = known.covariance @ design.T
-        told = between[known._law]
+        covariance = between[known._law]
         now = known.covariance[known._law, known._law]
-        then = now - told @ np.linalg.solve(design @ between + rows.noise, told.T)
+        then = now - covariance @ np.linalg.solve(design @ between + rows.noise, covariance.T)
         before, after = (known._error(target, each) for each in (now, then))
         return self.setting.wasted(before - after)
 

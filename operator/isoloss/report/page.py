@@ -133,7 +133,7 @@ def render_report(
         badge, badge_style, fit_facts = NOTHING_TO_FIT, "", {}
     if prediction is not None:
         badge, badge_style = _verdict(prediction, probed)
-    told = () if prediction is None else prediction.warnings
+    of_answer = () if prediction is None else prediction.warnings
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title or ("" if prediction else content.laws_in_words(laws)),
         policy=PAGE_POLICY,
@@ -154,11 +154,13 @@ def render_report(
         optima=content.optima_table(laws),
         points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,
         excluded=laws.excluded[:MAX_POINT_ROWS],
-        warnings=[each for each in dict.fromkeys([*warnings, *laws.warnings]) if each not in told],
+        warnings=[
+            each for each in dict.fromkeys([*warnings, *laws.warnings]) if each not in of_answer
+        ],
         prediction=prediction,
         no_answer=tuple(no_answer),
         **(
-            _told(laws, prediction, initial_loss, opinions, parameters)
+            _summary(laws, prediction, initial_loss, opinions, parameters)
             if prediction is not None
             else {}
         ),
@@ -194,7 +196,7 @@ def _verdict(answer: Prediction, probed: Probed | None) -> tuple[str, str]:
     return f"{probed.verdict[0].upper()}{probed.verdict[1:]}", style
 
 
-def _told(
+def _summary(
     laws: Laws,
     answer: Prediction,
     initial_loss: float | None,

@@ -51,8 +51,8 @@ def question_in_words(
         asked.append(f"{tokens} more tokens ({formatting.flops(answer.cpt_flops)} FLOPs)")
     else:
         asked.append(f"{formatting.flops(answer.cpt_flops)} more FLOPs")
-    said = ", ".join(asked)
-    return f"{said[0].upper()}{said[1:]}"
+    sentence = ", ".join(asked)
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def prediction_facts(

@@ -66,7 +66,7 @@ def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     spec = prediction.get("spec") or {}
     length = spec.get("targetSequenceLength") or laws_length
     conditions = {each["type"]: each for each in status.get("conditions", ())}
-    said = conditions.get(VALIDATED, {})
+    condition = conditions.get(VALIDATED, {})
     errors = [_number(place.get("standardError")) for place in found["places"]]
     # All places have as many seeds: half of the variance of a difference is that of one place.
     own = next((error / math.sqrt(2.0) for error in errors if error is not None), None)
@@ -74,9 +74,9 @@ def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     return Probed(
         places=tuple(_place(each, own) for each in found["places"]),
         tokens=int(found.get("tokens", 0)),
-        status=str(said.get("status", "Unknown")),
-        verdict=in_words(str(said.get("reason", ""))),
-        message=str(said.get("message", "")),
+        status=str(condition.get("status", "Unknown")),
+        verdict=in_words(str(condition.get("reason", ""))),
+        message=str(condition.get("message", "")),
         tolerance=float((spec.get("validation") or {}).get("tolerance", TOLERANCE)),
         learning_rate=_interval(refined.get("learningRate")),
         batch_size=_in_laws_sequences(_interval(refined.get("batchSize")), length, laws_length),

@@ -88,7 +88,7 @@ def _out_of_reach(state: State, index: int) -> model.StopReason | None:
     if not index or len(state.sizes) > FEWEST_SIZES:
         return None
     size, before = state.sizes[index], state.sizes[index - 1]
-    now, edges = state.standing(before), racing.axes_at_edge(state, before)
+    now, edges = state.race_at(before), racing.axes_at_edge(state, before)
     if now is None or not edges:
         return None
     rate, batch = aiming.moved_by_trend(now.leader, before, size)
@@ -115,7 +115,7 @@ def _begin(state: State, index: int) -> Iterator[model.Decision]:
         return
     cheaper = state.sizes[:index]
     located = aiming.aim(state.runs(cheaper), size, state.options.fit)
-    before = state.standing(cheaper[-1])
+    before = state.race_at(cheaper[-1])
     leader = before.leader if before else _middle(cheaper[-1])
     fallback = aiming.moved_by_trend(leader, cheaper[-1], size)
     for point in aiming.aimed_cells(size, state.seen_of(size), located, fallback):
@@ -152,11 +152,11 @@ def _narrow(state: State, screened: Screened | None) -> model.Step:
     # have borne them out. And a refusal is most often that of an edge: no estimate is trusted to say that it is none.
     unsure = state.sizes if located is None else (target,) if stop is not None else ()
     for size in unsure:
-        now = state.standing(size)
+        now = state.race_at(size)
         missing = list(racing.missing_neighbours(state, size, now, strict=True)) if now else []
         if missing:
             return _step(tuple(missing), None, located)
-    if state.standing(target) is None:
+    if state.race_at(target) is None:
         stop = None
     if stop is None:
         is_costly = located is not None and located.regret > COSTLY_REGRET
@@ -172,7 +172,7 @@ def _narrow(state: State, screened: Screened | None) -> model.Step:
 def _further(state: State, lack: aiming.Lack) -> Iterator[model.Decision]:
     """What the laws lack at the size that they name."""
     for size in state.sizes:
-        now = state.standing(size)
+        now = state.race_at(size)
         if now is None or lack.params not in (None, size.params):
             continue
         if isinstance(lack, aiming.BeyondGrid):
@@ -220,7 +220,7 @@ def _rings(
     state: State, size: model.Size
 ) -> tuple[list[model.Point], list[model.Point], list[model.Point]]:
     """The leader and its neighbours, those diagonal to it, and the rest, which says little of an optimum."""
-    now = state.standing(size)
+    now = state.race_at(size)
     points = {*grid_points(size), *(s.point for s in state.seen_of(size))}
     if now is None:
         return sorted(points), [], []

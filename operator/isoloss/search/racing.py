@@ -18,7 +18,7 @@ INSIDE = 0.25
 
 def race(state: State, size: Size) -> list[Decision]:
     """Prunes, and what is missing next to the leader, else who runs on; nothing: the size is settled."""
-    now = state.standing(size)
+    now = state.race_at(size)
     if now is None:
         return list(permitted(state, _below_diverged(state, size)))
     pruned = list(_prunes(state, size, now))
@@ -95,7 +95,7 @@ def missing_neighbours(
 
 def axes_at_edge(state: State, size: Size) -> frozenset[str]:
     """The axes, fields of Point, on whose sides the leader lacks a neighbour that no addition is left for."""
-    now = state.standing(size)
+    now = state.race_at(size)
     if now is None or state.additions_left:
         return frozenset()
     in_grid = [d for d in _unreached(state, size, now, strict=True) if not d.added]
@@ -190,7 +190,7 @@ def missing_replicates(state: State) -> list[Decision]:
     Those that failed count as tried.
     """
     size = state.sizes[0]
-    now = state.standing(size)
+    now = state.race_at(size)
     tried = {s.point.replicate for s in state.replicates}
     if now is None:
         return []

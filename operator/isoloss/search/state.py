@@ -83,7 +83,7 @@ class State:
         """Whether a point has this share of its size's tokens."""
         return seen.tokens >= REACHED * share * self.size_of(seen.point).tokens
 
-    def standing(self, size: model.Size) -> Race | None:
+    def race_at(self, size: model.Size) -> Race | None:
         """The standing of the points that went far enough to be judged; None if there are none."""
         if size.name not in self._standings:
             runs = {

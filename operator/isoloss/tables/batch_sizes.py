@@ -61,8 +61,8 @@ def _of_all_devices(lookup: Lookup, part: Found) -> Found:
             f"{option('batch_size', product)} with the numbers for the names in capitals",
         )
     of_nodes = known_names.bare(given[1])[0] not in known_names.OF_ALL_NODES
-    doubts = (*(known_names.NODES if of_nodes else ()), *known_names.SHARING)
-    if (doubt := _several(lookup, doubts)) is not None:
+    also_sharded = (*(known_names.NODES if of_nodes else ()), *known_names.SHARING)
+    if (doubt := _several(lookup, also_sharded)) is not None:
         devices_known = product_of(part.label, given[0], "DEVICES")
         raise lookup.refused(
             "batch_size",

@@ -98,11 +98,11 @@ class Lookup:
 
     def of_tiers(self, name: str, *, quietly: bool = False) -> Found | None:
         """The first column of the known names with a value; `quietly`, without warnings."""
-        said = len(self.warnings)
+        count = len(self.warnings)
         for tier in known_names.TIERS.get(name, ()):
             if (found := self.of_tier(name, tier)) is not None:
                 if quietly:
-                    del self.warnings[said:]
+                    del self.warnings[count:]
                 return found
         return None
 

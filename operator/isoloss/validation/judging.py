@@ -155,7 +155,7 @@ def judge(
         still = np.array([1.0, 0.0])
         moves = Normal(moves.mean * still, moves.deviation * still)
     middle = _at_the_answer(answer, probes)
-    told = Validation(
+    judged = Validation(
         None,
         Reason.TOO_FEW_PROBES,
         "",
@@ -168,7 +168,7 @@ def judge(
         )
         message = f"Training {where} diverged, so it cannot be the answer."
         return replace(
-            told,
+            judged,
             validated=False,
             reason=Reason.ANSWER_DIVERGED,
             message=message,
@@ -180,7 +180,7 @@ def judge(
     if lacking := _lacking(varied):
         there = f" at {batch_text(answer.batch_size.value)} sequences" if rate_alone else ""
         message = f"Probes{there} that did not diverge: {len(kept)}{lacking}."
-        return replace(told, message=message)
+        return replace(judged, message=message)
     losses = np.array([probe.loss for probe in kept])
     errors = np.array([probe.standard_error for probe in kept])
     least = [probe.least_error for probe in kept if probe.least_error is not None]
@@ -212,17 +212,17 @@ def judge(
     anywhere = np.array([ANYWHERE, AS_GIVEN if rate_alone else ANYWHERE])
     alone = extrapolated(Normal(log_answer(answer), anywhere))
     with_laws = extrapolated(_prior(answer, rate_alone=rate_alone))
-    if alone is None or with_laws is None or _on_a_ridge(answer, told.comparisons):
+    if alone is None or with_laws is None or _on_a_ridge(answer, judged.comparisons):
         message = (
             "The probes' losses show no minimum: the answer's is above its neighbours'. Train more seeds, or "
             "neighbours a larger factor apart."
         )
-        return replace(told, reason=Reason.NO_MINIMUM, message=message)
+        return replace(judged, reason=Reason.NO_MINIMUM, message=message)
     refined = _refined(answer, with_laws)
     if not rate_alone:
-        return _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
+        return _verdict(replace(judged, refined=refined), alone, answer, tolerance, within)
     refined = replace(refined, batch_size=answer.batch_size)
-    found = _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
+    found = _verdict(replace(judged, refined=refined), alone, answer, tolerance, within)
     sizes = f"{batch_text(answer.batch_size.value)} sequences, the batch size that is given"
     note = f"The learning rate alone is judged, by the probes at {sizes}."
     return replace(found, message=f"{found.message} {note}")
@@ -386,11 +386,11 @@ def _times(interval: Interval, factor: float) -> Interval:
 
 
 def _verdict(
-    told: Validation, alone: _OptimumDraws, answer: Prediction, tolerance: float, within: Box
+    judged: Validation, alone: _OptimumDraws, answer: Prediction, tolerance: float, within: Box
 ) -> Validation:
     regret = alone.regret
     interval, side = _interval(regret, answer.interval_level), _direction(alone, within)
-    told = replace(told, regret=interval, direction=side)
+    judged = replace(judged, regret=interval, direction=side)
     tolerated = float(np.mean(regret <= tolerance))
     loses = (
         f"it loses {loss_text(interval.value)} nats at the full budget "
@@ -398,10 +398,12 @@ def _verdict(
     )
     if tolerated >= CONFIDENCE:
         message = f"The answer holds: {loses}."
-        return replace(told, validated=True, reason=Reason.ANSWER_HOLDS, message=message)
+        return replace(judged, validated=True, reason=Reason.ANSWER_HOLDS, message=message)
     if tolerated <= 1.0 - CONFIDENCE and side != Direction():
         message = f"The answer does not hold: {loses}. The better one lies at {side.in_words()}."
-        return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
+        return replace(
+            judged, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message
+        )
     message = (
         f"The probes cannot show whether the answer holds: {loses}; {_tolerance_text(tolerance)} are tolerated. "
         + (
@@ -410,7 +412,7 @@ def _verdict(
             else "Train a neighbour between it and the probe that diverged."
         )
     )
-    return replace(told, reason=Reason.WITHIN_NOISE, message=message)
+    return replace(judged, reason=Reason.WITHIN_NOISE, message=message)
 
 
 def _tolerance_text(tolerance: float) -> str:

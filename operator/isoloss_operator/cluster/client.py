@@ -93,7 +93,7 @@ class Unavailable(ClusterError):
     """Everything else: network, overload, timeouts. A retry may succeed."""
 
 
-MAX_SAID: Final = 600
+MAX_MESSAGE: Final = 600
 """Of what the API server says of a refusal: a condition has room for 800 bytes."""
 MAX_CAUSES: Final = 3
 KINDS_OF_ERROR: Mapping[int, type[ClusterError]] = {
@@ -312,14 +312,14 @@ def _message(content: bytes) -> str:
     try:
         status = json.loads(content)
         message = str(status["message"])
-        if len(message) <= MAX_SAID:
+        if len(message) <= MAX_MESSAGE:
             return message
         causes = (status.get("details") or {}).get("causes") or ()
         named = [f"{each['field']}: {each['message']}" for each in causes if each.get("field")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return content[:200].decode(errors="replace")
-    room = MAX_SAID // max(1, len(named[:MAX_CAUSES]))
-    return "; ".join(_cut(each, room) for each in named[:MAX_CAUSES]) or _cut(message, MAX_SAID)
+    room = MAX_MESSAGE // max(1, len(named[:MAX_CAUSES]))
+    return "; ".join(_cut(each, room) for each in named[:MAX_CAUSES]) or _cut(message, MAX_MESSAGE)
 
 
 def _cut(text: str, room: int) -> str:

@@ -27,7 +27,7 @@ class EventReader:
 
         Raises Unavailable.
         """
-        return next((said for name in names if (said := self._of(namespace, name))), "")
+        return next((warning for name in names if (warning := self._of(namespace, name))), "")
 
     def _of(self, namespace: str, name: str) -> str:
         now = self._clock()
@@ -36,9 +36,9 @@ class EventReader:
             return known[1]
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
-        said = self._read(namespace, name)
-        self._kept[namespace, name] = (now, said)
-        return said
+        warning = self._read(namespace, name)
+        self._kept[namespace, name] = (now, warning)
+        return warning
 
     def _read(self, namespace: str, name: str) -> str:
         fields = f"regarding.name={name},type=Warning"

@@ -100,13 +100,13 @@ class JobWatch:
                     self._version = ""
                 if status == FORBIDDEN:
                     self._on_answer(self._namespace, JOB.plural, status)
-                said = str(error) or type(error).__name__
+                message = str(error) or type(error).__name__
                 # A namespace that is gone, or took our rights away, refuses for good: that is said once.
                 is_known = status == FORBIDDEN and failures > 1
                 level = logging.DEBUG if is_known else logging.WARNING
                 is_bug = not isinstance(error, (Refusal, *NONSENSE, *TRANSPORT_ERRORS))
                 text = "The watch of Jobs begins again in %.0f s: %s"
-                logger.log(level, text, delay, said, exc_info=is_bug)
+                logger.log(level, text, delay, message, exc_info=is_bug)
                 self._stopped.wait(delay)
 
     def _watch(self) -> None:

@@ -158,8 +158,8 @@ class JobReader:
         held |= {job.uid: _still_starting(job, self._starting_seconds) for job in late}
         for job in [job for job in late if not job.held_up][:ASKED_ABOUT]:
             names = (newest[job.uid], job.name) if job.uid in newest else (job.name,)
-            said = self._events.newest_warning(owner.namespace, names)
-            held[job.uid] = said or held[job.uid]
+            reason = self._events.newest_warning(owner.namespace, names)
+            held[job.uid] = reason or held[job.uid]
         return tuple(
             replace(job, held_up=held[job.uid]) if job.uid in held else job for job in jobs
         )
@@ -196,9 +196,9 @@ def _still_starting(job: ObservedJob, seconds: float) -> str:
         return job.held_up
     if job.pod is None:
         return f"Job {job.name} has had no pod for over {seconds:.0f} s"
-    said = job.pod.waiting_message or job.pod.waiting_reason
+    reason = job.pod.waiting_message or job.pod.waiting_reason
     words = f"the trainer of Job {job.name} has not started for over {seconds:.0f} s"
-    return f"{words}: {said}" if said else words
+    return f"{words}: {reason}" if reason else words
 
 
 def _without_workload(job: ObservedJob, seconds: float) -> str:

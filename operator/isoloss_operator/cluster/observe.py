@@ -92,7 +92,7 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
         held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], kind, spec),
         indexed=spec.get("completionMode") == INDEXED,
         pods=max(int(spec.get("parallelism") or 1), _together(kind, spec)),
-        managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
+        managed_externally=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
 
@@ -113,8 +113,8 @@ def _keeps_from_going(metadata: Object) -> str:
     others = [each for each in metadata.get("finalizers") or () if each not in OF_KUBERNETES]
     if "deletionTimestamp" not in metadata or not others:
         return ""
-    said = f"Job {metadata['name']} was deleted, but finalizers keep it"
-    return f"{said} ({', '.join(others)}): remove them, unless their owner is about to"
+    message = f"Job {metadata['name']} was deleted, but finalizers keep it"
+    return f"{message} ({', '.join(others)}): remove them, unless their owner is about to"
 
 
 def _together(kind: str, spec: Object) -> int:

@@ -306,8 +306,8 @@ class _Comparison:
     def design(self, runs: Sequence[SizedRun], lines: int) -> Design:
         """With this cost and outlook."""
         sizes = [(float(run.size.active), float(run.tokens)) for run in runs]
-        told = [self._of_size(run, lines) for run in runs]
-        known = Knowledge.of_evidence(self.setting, sizes, told, self.centre)
+        evidence = [self._of_size(run, lines) for run in runs]
+        known = Knowledge.of_evidence(self.setting, sizes, evidence, self.centre)
         share = expected_share(lines) if self.searches else 1.0
         points = share * lines**2
         return Design(

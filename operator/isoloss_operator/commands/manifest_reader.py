@@ -60,12 +60,12 @@ def read_manifest(
             f"{path}: has {len(fitted)} sweeps that fit laws, and one is planned: put each into a file of its own"
         )
     names = {name for name, _ in sweeps}
-    elsewhere = tuple(
+    warnings = tuple(
         f"{path}: {api.PREDICTION_KIND} {name}: spec.sweepRef.name: {spec.sweep_ref.name} is not in this file"
         for name, spec in predictions
         if spec.sweep_ref.name not in names
     )
-    return fitted[0], dict(predictions), validations, elsewhere
+    return fitted[0], dict(predictions), validations, warnings
 
 
 Spec = TypeVar("Spec")

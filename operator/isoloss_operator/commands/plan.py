@@ -72,7 +72,7 @@ def plan(
     pace = _pace(tokens_per_second, utilisation, peak_flops, price_per_hour)
     target = _target(target_params, target_tokens)
     try:
-        sweep, predictions, judging, elsewhere = read_manifest(manifest)
+        sweep, predictions, judging, of_manifest = read_manifest(manifest)
         checkpoints = read_checkpoints(sweep, *judging.values())
         found = costs.planned(costs.with_continued_models(sweep, checkpoints))
         validations = {
@@ -82,7 +82,7 @@ def plan(
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
     of_pods = [each for spec in (sweep, *judging.values()) for each in pod_warnings(spec)]
-    warnings = [*elsewhere, *of_pods]
+    warnings = [*of_manifest, *of_pods]
     refused = costs.out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
     outlook = outlooks(found, Target(*target)) if target else None

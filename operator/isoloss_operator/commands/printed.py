@@ -105,18 +105,18 @@ def _memory_sentence(size: SizePlan) -> str:
 
 def _checkpoint_sentence(size: SizePlan) -> str:
     found = size.checkpointing
-    told = (
+    sentence = (
         f"A checkpoint of {size.name}, {checkpoint_bytes(size.total_params) / 1e9:.1f} GB, takes about {found.write:.0f} s at "
         f"{STORE_BYTES_PER_SECOND / 1e6:.0f} MB per second; its pods have {found.grace:g} s of grace"
     )
     if found.is_in_time:
-        return f"{told}, enough on nodes that leave them as much."
+        return f"{sentence}, enough on nodes that leave them as much."
     most, mean = found.write + found.interval, found.write + found.interval / 2
-    told += f". That is too few: a preemption loses up to {most:.0f} s of training, {mean:.0f} s on average"
+    sentence += f". That is too few: a preemption loses up to {most:.0f} s of training, {mean:.0f} s on average"
     if not found.preemptions_per_day:
-        return f"{told}. With training.preemptionsPerDay its trainers choose the interval (now {found.interval:.0f} s)."
+        return f"{sentence}. With training.preemptionsPerDay its trainers choose the interval (now {found.interval:.0f} s)."
     return (
-        f"{told}. With {found.preemptions_per_day:g} preemptions a day its trainers write one about every "
+        f"{sentence}. With {found.preemptions_per_day:g} preemptions a day its trainers write one about every "
         f"{found.interval:.0f} s, and {found.lost_share:.1%} of the training is lost."
     )
 

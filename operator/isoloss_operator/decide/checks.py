@@ -290,8 +290,8 @@ def _answer(
             f"{field}.grid.around: there is no HyperparamPrediction {name} in this namespace."
         )
         return Finding.false(Reason.PREDICTION_NOT_FOUND, message)
-    asked, said = answer.spec, answer.conditions
-    ready, stale = said.get(conditions.READY), said.get(conditions.STALE)
+    asked, found = answer.spec, answer.conditions
+    ready, stale = found.get(conditions.READY), found.get(conditions.STALE)
     not_ready = partial(Finding.false, Reason.PREDICTION_NOT_READY)
     if isinstance(asked, specs.InvalidSpec):
         return not_ready(f"The spec of HyperparamPrediction {name} is invalid: {asked}")

@@ -216,13 +216,13 @@ def not_accepted(reason: Reason, message: str) -> Findings:
 
 def data_prepared(corpus: DataManifest, asked: str) -> Finding:
     """DataReady once the corpus is tokenized. `asked` is the key of what the spec asks for."""
-    said = [f"Corpus ready (digest {corpus.digest[:16]})."]
+    sentences = [f"Corpus ready (digest {corpus.digest[:16]})."]
     if corpus.prepare_key != asked:
-        said.append(
+        sentences.append(
             f"It is in data/{corpus.prepare_key}/: the files of its sources, or the tokenizer, are not those that "
             f"data/{asked}/ was prepared from."
         )
-    return Finding.true(Reason.DATA_PREPARED, " ".join([*said, *corpus.remarks]))
+    return Finding.true(Reason.DATA_PREPARED, " ".join([*sentences, *corpus.remarks]))
 
 
 def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:

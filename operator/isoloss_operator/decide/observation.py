@@ -149,7 +149,7 @@ class ObservedJob:
     """Read of suspended Jobs alone; None: there is none, or it may not be read."""
     indexed: bool = False
     """Several pods share its work, each by its number."""
-    managed_elsewhere: bool = False
+    managed_externally: bool = False
     """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 
     def accelerator_seconds(self, now: datetime) -> float:
@@ -183,7 +183,7 @@ class ObservedJob:
     @property
     def is_at_work(self) -> bool:
         """Whether its trainer container runs, as seen from this cluster; of pods that train together all."""
-        if self.managed_elsewhere:
+        if self.managed_externally:
             return self.started is not None and not self.suspended
         complete = self.kind != "train" or self.pods_at_work >= self.pods
         return self.working_since is not None and complete
@@ -191,7 +191,7 @@ class ObservedJob:
     @property
     def should_be_starting(self) -> bool:
         """Whether its trainer container should run and neither does nor has, for a reason that nothing here tells."""
-        if self.is_finished or self.suspended or self.deleting or self.managed_elsewhere:
+        if self.is_finished or self.suspended or self.deleting or self.managed_externally:
             return False
         if self.working_since is not None or self.worked_seconds or self.pod is None:
             return self.pod is None
@@ -205,7 +205,7 @@ class ObservedJob:
             return False
         if self.pod is None:
             # The pod of a Job that is about to succeed is not listed either, nor is any in another cluster.
-            is_held_up = bool(self.held_up) and not self.managed_elsewhere
+            is_held_up = bool(self.held_up) and not self.managed_externally
             return self.suspended or is_held_up
         return self.pod.phase == "Pending"
 

@@ -479,8 +479,8 @@ def _paid_late(record: PointRecord, reports: Reports) -> PointRecord:
 def _vanished(record: PointRecord, reports: Reports) -> PointRecord:
     """The record once an attempt is gone with its Job before its end was recorded: somebody deleted it. What it had
     reported is paid; its hours are not known any more."""
-    said = (reports.progress, reports.result)
-    claims = [each.claimant.attempt for each in said if each is not None and each.claimant]
+    written = (reports.progress, reports.result)
+    claims = [each.claimant.attempt for each in written if each is not None and each.claimant]
     attempt, attempts = max(claims, default=0), record.attempts
     if attempt <= attempts.ended:
         return record

@@ -236,6 +236,10 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
 
 def _had_result(task: SingleTask, job: ObservedJob) -> bool:
     """Whether the condition said, after this Job's end, that the result was there: it has been deleted since."""
-    said = task.observed.previous_conditions.get(task.labels.condition)
-    since = parse_timestamp(said.last_transition_time) if said and said.status == "True" else None
+    condition = task.observed.previous_conditions.get(task.labels.condition)
+    since = (
+        parse_timestamp(condition.last_transition_time)
+        if condition and condition.status == "True"
+        else None
+    )
     return since is not None and job.ended is not None and job.ended <= since

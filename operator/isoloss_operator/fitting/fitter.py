@@ -275,25 +275,25 @@ def run_in_process(
     deadline = time.monotonic() + timeout_seconds
     stored: FitOutcome | None = None
     try:
-        while isinstance(said := _await(ours, deadline, superseded), LawsStored):
-            stored = said.outcome
+        while isinstance(end := _await(ours, deadline, superseded), LawsStored):
+            stored = end.outcome
             on_laws(stored)
     except EOFError:
         process.join(5)
         # Libraries in C end the process if they get no memory; others say so by themselves.
         limit = f"its memory is limited to {memory_mib} MiB (fitMemoryMiB)"
-        said = NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
+        end = NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
     except TimeoutError:
-        said = NotFitted(f"the fit was not done after {timeout_seconds:.0f} s")
+        end = NotFitted(f"the fit was not done after {timeout_seconds:.0f} s")
     finally:
         process.kill()
         process.join(5)
         ours.close()
-    if stored is None or isinstance(said, FitOutcome):
-        return said
+    if stored is None or isinstance(end, FitOutcome):
+        return end
     if superseded.is_set():  # as intended: the fit that replaces it draws a report of its own
         return stored
-    logger.warning("The laws of %s have no report: %s", job.title, said.message)
+    logger.warning("The laws of %s have no report: %s", job.title, end.message)
     return stored
 
 
@@ -306,8 +306,8 @@ def _await(
             return NotFitted("the fit was superseded")
         if time.monotonic() >= deadline:
             raise TimeoutError
-    said: LawsStored | FitEnd = answers.recv()
-    return said
+    end: LawsStored | FitEnd = answers.recv()
+    return end
 
 
 def _main(

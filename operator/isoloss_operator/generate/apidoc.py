@@ -103,15 +103,17 @@ def _type(schema: Schema) -> str:
 
 def _bounds(schema: Schema) -> str:
     bounds = {key: value for key, value in schema.items() if value != EXACT_INTEGERS}
-    said = [_range(bounds.get(low), bounds.get(high), noun) for low, high, noun in RANGES]
+    bounds_in_words = [
+        _range(bounds.get(low), bounds.get(high), noun) for low, high, noun in RANGES
+    ]
     if "pattern" in bounds and "anyOf" not in schema:  # a decimal's says less than its rule
         form = FORMS.get(bounds["pattern"], f"matches `{bounds['pattern']}`")
         most = bounds.get("maxLength", 63)
-        said.append(f"{form} of at most {most} characters" if most < 63 else form)
+        bounds_in_words.append(f"{form} of at most {most} characters" if most < 63 else form)
     if "enum" in schema:
-        said = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
-    told = "; ".join(filter(None, said))
-    return f"({told})" if told else ""
+        bounds_in_words = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
+    text = "; ".join(filter(None, bounds_in_words))
+    return f"({text})" if text else ""
 
 
 def _range(low: Any, high: Any, noun: str) -> str:

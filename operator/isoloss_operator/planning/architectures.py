@@ -55,7 +55,7 @@ class Family:
     periods: str = ""
     """Settings, or numbers: one of so many layers is of another kind, where no list says which."""
     has_equal_heads: bool = False
-    """Whether transformers refuses a hidden_size that num_attention_heads does not divide."""
+    """Whether transformers (5.23) refuses a hidden_size that num_attention_heads does not divide, whatever head_dim is."""
     biases: str = ""
     """Which of the matrices q, k, v and o have biases with `attention_bias`."""
     always_biased: bool = False
@@ -186,7 +186,6 @@ FAMILIES: Mapping[str, Family] = {
         "partial_rotary_factor original_max_position_embeddings sliding_window",
         "full_attn_mod interpolate_factor resid_pdrop embd_pdrop",
         fixed={"lm_head_bias": (None, False), "mlp_bias": (None, False)},
-        has_equal_heads=True,
         window="all",
     ),
     "granite": Family(

@@ -159,20 +159,15 @@ class _FeedForwardCounts:
 def head_dim(shape: architectures.ConfigReader, kind: str) -> int:
     """Width of a head without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
-    given = shape.count_or_zero("head_dim", 0) or architectures.FAMILIES[kind].defaults.get(
-        "head_dim", 0
-    )
-    if hidden % heads and (not given or kind in _HEADS_MUST_DIVIDE):
+    family = architectures.FAMILIES[kind]
+    given = shape.count_or_zero("head_dim", 0) or family.defaults.get("head_dim", 0)
+    if hidden % heads and (not given or family.has_equal_heads):
         asks = f", as transformers asks of {kind} whatever head_dim is"
-        remedy = asks if kind in _HEADS_MUST_DIVIDE else "; set head_dim"
+        remedy = asks if family.has_equal_heads else "; set head_dim"
         raise architectures.UnsupportedModel(
             "num_attention_heads", f"{heads} does not divide hidden_size {hidden}{remedy}"
         )
     return int(given or hidden // heads)
-
-
-_HEADS_MUST_DIVIDE = ("llama", "gemma3_text")
-"""Version 5 of transformers refuses others of these, and knows no such rule for their neighbours."""
 
 
 def key_value_heads(shape: architectures.ConfigReader, kind: str) -> int:

@@ -56,7 +56,7 @@ def state(seen: list[Seen], additions: int = 2) -> State:
 
 
 def beyond(now: State, *, larger: bool = False) -> list[tuple[Point, Reason]]:
-    race = now.standing(SMALL)
+    race = now.race_at(SMALL)
     assert race is not None
     decisions = beyond_outermost(now, SMALL, race, axis="batch_size", larger=larger)
     return [(decision.point, decision.reason) for decision in decisions]
@@ -92,7 +92,7 @@ def test_no_more_points_are_added_than_may_be(additions: int) -> None:
     options = SearchOptions(fit=FIT, max_added_points=additions)
     seen = [s for each in sizes for s in trained(each)]
     now = State.of(sizes, seen, options, 0.0015)
-    races = [(each, now.standing(each)) for each in sizes]
+    races = [(each, now.race_at(each)) for each in sizes]
     wanted = [
         decision
         for each, race in races

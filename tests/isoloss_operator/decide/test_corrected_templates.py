@@ -112,7 +112,7 @@ def test_jobs_are_replaced_when_the_charts_template_is_corrected_and_not_on_a_re
         {"pod": ObservedPod(phase="Pending"), "working_since": NOW},  # another of several pods
         {**QUEUED, "worked_seconds": 60.0},  # evicted
         {"pod": None},  # about to succeed
-        {"pod": None, "managed_elsewhere": True, "held_up": "no pod"},
+        {"pod": None, "managed_externally": True, "held_up": "no pod"},
         {"pod": ObservedPod(phase="Running")},
     ],
 )

@@ -718,7 +718,7 @@ def test_more_jobs_than_parallelism_are_warned_of(running: int, warned: bool) ->
 
 def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:
     """Its pods cannot be seen: they are not lost for that."""
-    there = {"pod": None, "managed_elsewhere": True, "message": "exit code 1"}
+    there = {"pod": None, "managed_externally": True, "message": "exit code 1"}
     plan = decide_sweep(training(jobs=(failed(FIRST, **there),)))
     assert ledger_of(plan).points[0].attempts.charged == {"Crashed": 1}
     assert "exit code 1" in ledger_of(plan).points[0].attempts.failures[0].message

@@ -50,7 +50,7 @@ def test_a_job_whose_pod_a_quota_refuses_is_unschedulable() -> None:
 
 
 def test_a_job_that_another_cluster_runs_is_running_as_far_as_can_be_seen() -> None:
-    there = job(POINTS[0], working_since=None, pod=None, managed_elsewhere=True, started=NOW)
+    there = job(POINTS[0], working_since=None, pod=None, managed_externally=True, started=NOW)
     assert job_state(there) == "running"
 
 

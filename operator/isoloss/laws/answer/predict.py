@@ -126,10 +126,12 @@ def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -
     if not refused.refusals or isinstance(predict(laws, at_batch), Refused):
         return refused
     first, *others = refused.refusals
-    told = (
+    message_at_batch = (
         f"{first.message} At a given batch size there is an answer: give one, such as {batch:.0f}."
     )
-    return replace(refused, refusals=(replace(first, message=told), *others), answered_at=batch)
+    return replace(
+        refused, refusals=(replace(first, message=message_at_batch), *others), answered_at=batch
+    )
 
 
 def _in_words(refused: Refused, length: int) -> Refused:
@@ -161,8 +163,8 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
     batch = answer.batch_size
     if _rounds_far(question, batch.value) and found.route == "surface":
         at_multiple = question.at_batch(rounded(batch.value, question.multiple))
-        said = (far_sentence(batch.value, question.multiple), *of_range)
-        return _with_context(_at_batch(laws, at_multiple, unseen), within, said, caveats)
+        warnings = (far_sentence(batch.value, question.multiple), *of_range)
+        return _with_context(_at_batch(laws, at_multiple, unseen), within, warnings, caveats)
     warnings = (
         *above_stable_rates(laws, question, answer),
         *rounding_sentences(batch, question.multiple),
@@ -281,7 +283,7 @@ def _prediction(
 def _with_context(
     answer: Prediction | Refused,
     within: BatchSizeRange | None,
-    said: Sequence[str],
+    warnings: Sequence[str],
     caveats: Sequence[str],
 ) -> Prediction | Refused:
     """The answer at a far multiple with what is `said` of that first and the best pair's caveats, or why there is none."""
@@ -289,12 +291,12 @@ def _with_context(
         refusals = tuple(
             replace(
                 each,
-                message=f"{said[0]} The learning rate at the multiple is not known: {each.message} Or round to a smaller multiple.",
+                message=f"{warnings[0]} The learning rate at the multiple is not known: {each.message} Or round to a smaller multiple.",
             )
             for each in answer.refusals
         )
         return replace(answer, refusals=refusals)
-    every = tuple(dict.fromkeys([*said, *answer.warnings, *caveats]))
+    every = tuple(dict.fromkeys([*warnings, *answer.warnings, *caveats]))
     return replace(answer, affordable=within, warnings=every)
 
 

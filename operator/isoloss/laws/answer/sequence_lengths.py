@@ -54,10 +54,10 @@ def _in_target_sequences(answer: Prediction, multiple: float, ratio: float) -> t
         return answer.warnings
     best = answer.best.batch_size
     there, own = _scaled(best, ratio), multiple / ratio
-    told = {far_sentence(best.value, own): far_sentence(there.value, multiple)}
+    rewritten = {far_sentence(best.value, own): far_sentence(there.value, multiple)}
     old, new = rounding_sentences(best, own), rounding_sentences(there, multiple)
-    told.update(zip(old, new, strict=False))
-    return tuple(told.get(warning, warning) for warning in answer.warnings)
+    rewritten.update(zip(old, new, strict=False))
+    return tuple(rewritten.get(warning, warning) for warning in answer.warnings)
 
 
 def _whole(value: float) -> float:

@@ -9,7 +9,7 @@ from isoloss.laws.quadratic import TERMS, is_determined
 
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
-DOUBTFUL = 0.2
+MAX_OUTSIDE = 0.2
 """An optimum is not known to be inside the grid if more than this share of the bootstrap is beyond one edge."""
 MOSTLY_CONVEX = 0.8
 """Share of the bootstrap that must have a minimum at all."""
@@ -106,7 +106,7 @@ def judge_vertex(
         high = lines[-1] - EDGE_MARGIN * (lines[-1] - lines[-2])
         found = vertices[convex, axis]
         for outside, larger in ((found > high, True), (found < low, False)):
-            if outside[0] or outside.mean() > DOUBTFUL:
+            if outside[0] or outside.mean() > MAX_OUTSIDE:
                 edge = float(np.exp(lines[-1] if larger else lines[0]))
                 return edge_refusal(quantity, size, edge, larger, float(np.exp(found[0])))
     return None

@@ -196,7 +196,7 @@ def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
         return FailureClass.DEADLINE
     if pod is None:
         # Of a Job that another cluster ran, its own conditions are all there is to see.
-        return FailureClass.CRASHED if job.managed_elsewhere else FailureClass.POD_VANISHED
+        return FailureClass.CRASHED if job.managed_externally else FailureClass.POD_VANISHED
     # The cause before the symptom: a preempted trainer may exit with any code.
     if pod.disruption or pod.reason in _INTERRUPTING_POD_REASONS:
         return FailureClass.INTERRUPTED
@@ -235,7 +235,7 @@ def _of_another_version(words: str) -> str:
 
 
 def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:
-    if pod is None and job.managed_elsewhere:
+    if pod is None and job.managed_externally:
         return f"the Job failed elsewhere ({job.reason or 'no reason given'}): {job.message}"
     if pod is None:
         return f"the Job failed ({job.reason or 'no reason given'}) and its pod is gone"
