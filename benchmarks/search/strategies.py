@@ -14,7 +14,7 @@ from isoloss.laws import Run
 from isoloss.search import Point, SearchOptions, Seen, Step, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
-from isoloss_operator.planning.pace import elapsed
+from isoloss_operator.planning.flops import elapsed
 
 MOST_STEPS = 400
 FINISHED = 0.99

@@ -7,7 +7,7 @@ from typing import Any
 from isoloss.formatting import flops, given, number
 from isoloss.summaries import not_yet
 from isoloss.validation import is_verdict
-from isoloss_contract.timestamps import parse_timestamp
+from isoloss_contract.reading import parse_timestamp
 
 Json = dict[str, Any]
 _LAWS = (

@@ -5,6 +5,7 @@ what a newer version wrote is left alone; while the store does not answer nothin
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, TypeGuard, TypeVar, Union
 
 T = TypeVar("T")
@@ -57,3 +58,12 @@ def problem_of(read: Read[T]) -> str:
 def is_unknown(read: Read[T]) -> TypeGuard[Newer | Unanswered]:
     """Whether nothing may be concluded: neither that something is there nor that it is missing."""
     return isinstance(read, Newer | Unanswered)
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """The moment behind an RFC 3339 text, in UTC if that names no zone; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -20,11 +20,10 @@ import aiohttp
 import kopf
 
 from isoloss_operator import api
-from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
+from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind, ResourceKey, owner_key
 from isoloss_operator.cluster.job_watch import SERVER_SECONDS, OnAnswer
 from isoloss_operator.cluster.json_depth import truncated
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.cluster.resource_keys import ResourceKey, owner_key
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue

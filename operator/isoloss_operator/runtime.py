@@ -15,17 +15,16 @@ from kubernetes.client import ApiClient
 
 from isoloss_operator.api import GROUP, VERSION
 from isoloss_operator.cluster import client
-from isoloss_operator.cluster.client import Cluster
+from isoloss_operator.cluster.client import Cluster, ResourceKey
 from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.rate_limit import RateLimit
-from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.cluster.transport import within
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.fitting.fit_jobs import FitEnd, fit_result
 from isoloss_operator.fitting.fitter import Fitter, run_in_process, start_ahead
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
-from isoloss_operator.pass_deadline import within
 from isoloss_operator.process import logs
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.leader import Elector, Terms

@@ -1,17 +1,40 @@
 """What the chart renders and the operator creates is valid on the oldest supported, a middle and the newest Kubernetes."""
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devcluster.openapi import NEWEST, SUMS, openapi_definitions
+from devcluster.build import TOOLS, print_line
+from devcluster.toolchain import download
 from tests.deploy.chart import EVERYTHING_ON, ROOT, render
 from tests.deploy.kubeconform import Kubeconform
 
 pytestmark = pytest.mark.cluster
+MODULE = "k8s.io/kubernetes"
+SUMS = {
+    "v1.31.0": "h1:sYAB12TTWexXKp4RxqJMm/7EC+P0mNOgn4Xdj5eu7HM=",
+    "v1.34.0": "h1:NvUrwPAVB4W3mSOpJ/RtNGHWWYyUP/xPaX5rUSpzA0w=",
+}
+"""By version, as in a go.sum."""
+NEWEST = TOOLS["kube-apiserver"].version
+"""That of the development control plane, whose sum is in its own go.sum."""
 VERSIONS = (*SUMS, NEWEST)
 JOB = ROOT / "tests" / "isoloss_operator" / "cluster" / "golden" / "train_job.json"
+
+
+def openapi_definitions(version: str) -> dict[str, Any]:
+    """Schemas by definition name. Raises RuntimeError where the module cannot be had or differs from its sum."""
+    with tempfile.TemporaryDirectory() as empty:  # outside of any module
+        answer = download(f"{MODULE}@{version}", Path(empty), print_line)
+    if version != NEWEST and answer["Sum"] != SUMS[version]:
+        message = f"{MODULE}@{version} has the sum {answer['Sum']}, not {SUMS[version]}"
+        raise RuntimeError(message)
+    document = Path(answer["Dir"], "api", "openapi-spec", "swagger.json")
+    definitions: dict[str, Any] = json.loads(document.read_text())["definitions"]
+    return definitions
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

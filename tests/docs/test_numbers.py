@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 import isoloss
 from isoloss import datasets, formatting
-from isoloss_operator.planning.pace import (
+from isoloss_operator.planning.flops import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,
     SMALL_UTILISATION,

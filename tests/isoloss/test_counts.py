@@ -2,7 +2,7 @@
 
 import pytest
 
-from isoloss.counts import hint
+from isoloss.errors import hint
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import aiohttp
 import pytest
 from kopf._cogs.clients.api import request
 
-from isoloss_operator.cluster.client import PREDICTION, SWEEP
+from isoloss_operator.cluster.client import PREDICTION, SWEEP, ResourceKey
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.handlers import EventRouter, kopf_settings
 from isoloss_operator.process import logs

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from isoloss_contract.records import OptimizerConfig, PointConfig
-from isoloss_contract.schedule import evaluation_steps
+from isoloss_contract.records.points import evaluation_steps
 from isoloss_contract.store import parse_record
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.isoloss_contract.test_formats import FILES, KEYED

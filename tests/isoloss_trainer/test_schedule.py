@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isoloss_contract.records import EvaluationConfig
-from isoloss_contract.schedule import (
+from isoloss_contract.records.points import (
     evaluation_steps,
     evaluation_tokens,
 )

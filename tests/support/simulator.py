@@ -27,11 +27,10 @@ from isoloss_contract.records import (
     PrepareTask,
     TrainTask,
 )
-from isoloss_contract.schedule import whole_steps
-from isoloss_operator.cluster.client import SWEEP, Kind
+from isoloss_contract.records.points import whole_steps
+from isoloss_operator.cluster.client import SWEEP, Kind, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import (

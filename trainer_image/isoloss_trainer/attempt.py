@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import Field
 
 from isoloss_contract import layout, records
-from isoloss_contract.schedule import evaluation_steps
+from isoloss_contract.records.points import evaluation_steps
 from isoloss_contract.store import (
     BadRecord,
     NewerRecord,

@@ -11,8 +11,7 @@ from typing import IO, Any, cast
 
 import fsspec
 
-from isoloss_contract import corpus_files
-from isoloss_contract.records import DomainSource
+from isoloss_contract.records import DomainSource, preparation
 from isoloss_contract.store import StoreUnavailable
 from isoloss_trainer.termination import BadData, TrainerError
 
@@ -53,7 +52,7 @@ Document = str | BadDocument
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """One input file; `format` and `compression` as corpus_files.endings finds them."""
+    """One input file; `format` and `compression` as preparation.endings finds them."""
 
     path: str
     bytes: int
@@ -134,12 +133,12 @@ def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFile:
-    kind, compression = corpus_files.endings(path)
+    kind, compression = preparation.endings(path)
     if not kind:
         raise BadData(
             "UnknownFormat",
-            f"domain {source.name}: {path}: expected {corpus_files.IN_WORDS}"
-            f"{corpus_files.known_other_form(path)}",
+            f"domain {source.name}: {path}: expected {preparation.IN_WORDS}"
+            f"{preparation.known_other_form(path)}",
             f"domains.{source.name}.uri",
         )
     tag = next((info[name] for name in TAGS if info.get(name)), None)

@@ -15,8 +15,7 @@ import typer.core
 import typer.main
 
 from isoloss.cli.outcome import ANSWERED, BAD_INPUT, print_error
-from isoloss.counts import hint
-from isoloss.errors import BadInput
+from isoloss.errors import BadInput, hint
 
 INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -53,6 +53,7 @@ from isoloss.laws.prediction import Refused as Refused
 from isoloss.laws.prediction import batch_size_text as batch_size_text
 from isoloss.laws.prediction import regret_text as regret_text
 from isoloss.laws.prediction import total_flops_text as total_flops_text
+from isoloss.laws.refusals import refuse_alike_sizes as refuse_alike_sizes
 from isoloss.laws.refusals import refused_laws as refused_laws
 from isoloss.laws.results import Contour as Contour
 from isoloss.laws.results import DataRange as DataRange
@@ -62,4 +63,3 @@ from isoloss.laws.results import LossComputeLaw as LossComputeLaw
 from isoloss.laws.results import Optimum as Optimum
 from isoloss.laws.results import SurfaceLaw as SurfaceLaw
 from isoloss.laws.run_noise import RunNoise as RunNoise
-from isoloss.laws.sizes import refuse_alike_sizes as refuse_alike_sizes

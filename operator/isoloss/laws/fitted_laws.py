@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from isoloss.frames import as_arrow, as_pandas
 from isoloss.laws import formulas, results
 from isoloss.laws.arrays import Count
 from isoloss.laws.model import (
@@ -16,6 +15,7 @@ from isoloss.laws.model import (
     StartedFrom,
     Status,
 )
+from isoloss.laws.results import as_arrow, as_pandas
 from isoloss.laws.run_noise import RunNoise
 from isoloss.summaries import aligned, as_html, paragraphs
 

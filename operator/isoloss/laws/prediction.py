@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.formatting import batch_size, flops, given, interval, learning_rate, number
-from isoloss.frames import as_arrow, as_pandas
 from isoloss.laws.model import Interval, Refusal, Route, check_number, check_positive
+from isoloss.laws.results import as_arrow, as_pandas
 from isoloss.summaries import aligned, as_html, paragraphs
 from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN
 

@@ -1,7 +1,9 @@
 """Reasons not to fit at all, found before any arithmetic, and the shape of a wholly refused result."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from isoloss.laws import results
 from isoloss.laws.fitted_laws import Laws
@@ -87,4 +89,27 @@ def refused_laws(
         optimizer=first.optimizer if first else None,
         started_from=first.started_from if first else None,
         rate_at_batch=results.RateAtBatchLaw("refused", refusal=refusal),
+    )
+
+
+NARROWEST_SPREAD = 0.05
+"""Root mean square of ln N, or of ln N and ln D across their common line, below which a trend drowns in scatter: the best
+values of sizes scatter by as much (USUAL_SCATTER)."""
+
+
+def refuse_alike_sizes(params: Iterable[float]) -> Refusal | None:
+    """None if there is one size, or several that differ enough.
+
+    The best values of each size scatter about any law by a few per cent. Over a small step in size that looks like any
+    exponent at all, and a law through it is believed where it is asked about other sizes.
+    """
+    sizes = np.unique(np.fromiter(params, dtype=float))
+    if len(sizes) < 2 or np.log(sizes).std() >= NARROWEST_SPREAD:
+        return None
+    least, most = float(sizes[0]), float(sizes[-1])
+    return Refusal(
+        RefusalReason.TOO_FEW_SIZES,
+        f"The sizes are too alike ({least:.3g} to {most:.3g} parameters, {most / least - 1:.1%} apart) to show the effect of "
+        "size: train another of at least twice as many parameters.",
+        {"sizes": len(sizes), "smallest": least, "largest": most},
     )

@@ -4,7 +4,9 @@ Everything is frozen and made of numbers, strings and arrays, so that it can be 
 drawn in a report. A refused part has no coefficients (None) and carries its `refusal`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +26,10 @@ from isoloss.laws.model import (
 )
 from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.usual import FRONTIER_EXPONENT_ERROR
+
+if TYPE_CHECKING:  # pyarrow takes a quarter of a second to import, and pandas more
+    import pandas
+    import pyarrow
 
 
 @dataclass(frozen=True)
@@ -320,3 +326,23 @@ class Draws:
     learning_rate: HyperparameterCurve | None = None
     batch_size: HyperparameterCurve | None = None
     loss_compute: LossCurve | None = None
+
+
+def as_arrow(rows: Sequence[Mapping[str, Any]], heads: Sequence[str] = ()) -> "pyarrow.Table":
+    """A table of these rows; `heads` are its columns if there is none."""
+    import pyarrow
+
+    if not rows:
+        return pyarrow.table({head: pyarrow.array([], pyarrow.string()) for head in heads})
+    return pyarrow.Table.from_pylist(list(rows))
+
+
+def as_pandas(table: "pyarrow.Table") -> "pandas.DataFrame":
+    """Raises ModuleNotFoundError, which says what to do, if pandas is not installed."""
+    try:
+        return table.to_pandas()
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "to_pandas needs pandas: pip install pandas. to_arrow gives the same table without it",
+            name=error.name,
+        ) from error

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
-from isoloss_contract.schedule import whole_steps
+from isoloss_contract.records.points import whole_steps
 
 
 @dataclass(frozen=True)

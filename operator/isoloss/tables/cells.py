@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.counts import hint as hint_at
+from isoloss.errors import hint as hint_at
 from isoloss.laws import Array
 from isoloss.tables.cell_values import float_of, text_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from isoloss.counts import hint
+from isoloss.errors import hint
 from isoloss.tables import known_names
 from isoloss.tables.cell_values import are_same, float_of, is_blank
 from isoloss.tables.expressions import option

@@ -5,6 +5,7 @@ pod template fields that the client does not know yet, and a list of Jobs takes 
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,7 @@ from isoloss_operator import api
 from isoloss_operator.cluster import transport
 from isoloss_operator.cluster.json_depth import parsed
 from isoloss_operator.cluster.rate_limit import RateLimit
-from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.pass_deadline import pass_deadline
+from isoloss_operator.cluster.transport import ServerClock, pass_deadline
 
 FIELD_MANAGER = "isoloss-operator"
 CALL_SECONDS = 30.0
@@ -328,3 +328,34 @@ def _cut(text: str, room: int) -> str:
         return text
     end = room // 2
     return f"{text[: room - end - 3]} … {text[-end:]}"
+
+
+KINDS = {kind.kind: kind for kind in (SWEEP, PREDICTION)}
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+LONGEST_NAME = 253
+LONGEST_OWNER = max(map(len, KINDS)) + 1 + LONGEST_NAME
+"""Characters of a text that `owner_key` takes."""
+
+
+@dataclass(frozen=True)
+class ResourceKey:
+    """A ScalingSweep or HyperparamPrediction by name. A recreated one has the same key."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+
+def owner_key(namespace: str, owner: str) -> ResourceKey | None:
+    """The key of the resource that a Job names as KIND/NAME; None if there can be no such resource.
+
+    Whoever may write Jobs may name anything, and nothing else would ever take such a key from the queue.
+    """
+    kind, _, name = owner.partition("/")
+    if kind not in KINDS or len(name) > LONGEST_NAME or not DNS_NAME.fullmatch(name):
+        return None
+    return ResourceKey(KINDS[kind], namespace, name)

@@ -11,10 +11,9 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
+from isoloss_operator.cluster.client import FIELD_MANAGER, JOB, LONGEST_OWNER
 from isoloss_operator.cluster.json_depth import parsed
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,

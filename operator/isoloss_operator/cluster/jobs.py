@@ -9,9 +9,9 @@ from isoloss_operator.cluster import client
 from isoloss_operator.cluster.manifests import Owner, job_manifest
 from isoloss_operator.cluster.observe import Object, is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.cluster.transport import with_deadline
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
-from isoloss_operator.pass_deadline import with_deadline
 from isoloss_operator.settings import Settings
 
 Item = TypeVar("Item")

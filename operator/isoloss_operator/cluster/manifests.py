@@ -17,10 +17,9 @@ from isoloss_operator.cluster.accelerators import (
     accelerators_of,
     misplaced_accelerators,
 )
-from isoloss_operator.cluster.client import CONFIG_MAP, JOB
+from isoloss_operator.cluster.client import CONFIG_MAP, JOB, ResourceKey
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest

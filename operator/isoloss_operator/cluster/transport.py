@@ -1,10 +1,15 @@
 """One request, sent once: through the official client's authentication, TLS and connection pool."""
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, ParamSpec, TypeVar
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -123,3 +128,59 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     while part := response.read1(CHUNK):
         *lines, rest = (rest + part).split(b"\n")
         yield from filter(None, lines)
+
+
+TOLERANCE: Final = timedelta(seconds=5)
+"""An answer's Date has whole seconds and is as old as the answer took to begin: less is no difference."""
+
+
+class ServerClock:
+    """Thread-safe: the one value is replaced as a whole."""
+
+    def __init__(self, here: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._here = here
+        self._ahead = timedelta()
+
+    def saw(self, date: str | None, age: float = 0.0) -> None:
+        """An answer carries this Date, which came `age` seconds ago. One that cannot be read tells nothing."""
+        if date is None:
+            return
+        try:
+            server = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if server.tzinfo is None:
+            return
+        ahead = server + timedelta(seconds=age) - self._here()
+        self._ahead = ahead if abs(ahead) > TOLERANCE else timedelta()
+
+    def now(self) -> datetime:
+        """UTC, aware: this machine's clock if the two agree."""
+        return self._here() + self._ahead
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_deadline: ContextVar[float] = ContextVar("pass_deadline", default=math.inf)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """The enclosed pass must be over in so many seconds, or earlier if an enclosing one says so."""
+    token = _deadline.set(min(pass_deadline(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def pass_deadline() -> float:
+    """Deadline on the time.monotonic clock; infinite outside of a pass."""
+    return _deadline.get()
+
+
+def with_deadline(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`function` for one call by another thread, under the deadline of this one."""
+    context = copy_context()
+    return lambda *args, **kwargs: context.run(function, *args, **kwargs)

@@ -34,8 +34,13 @@ from isoloss_operator.planning.continued import (
     with_checkpoint_models,
 )
 from isoloss_operator.planning.evaluation_share import evaluation_share
-from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation, elapsed
+from isoloss_operator.planning.flops import (
+    PEAK_FLOPS,
+    Convention,
+    assumed_utilisation,
+    elapsed,
+    token_flops,
+)
 from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
 from isoloss_operator.planning.points import (

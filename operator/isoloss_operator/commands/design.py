@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from isoloss.counts import to_significant_digits
 from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
+from isoloss.errors import to_significant_digits
 from isoloss.laws import Array, size_refusal
 from isoloss_contract.footprint import fit
 from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
-from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
+from isoloss_operator.planning.flops import (
+    PEAK_FLOPS,
+    Convention,
+    assumed_utilisation,
+    token_flops,
+)
 from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.search_cost import expected_share
 

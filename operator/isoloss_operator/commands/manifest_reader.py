@@ -10,8 +10,8 @@ from isoloss.errors import BadInput, why_unreadable
 from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator import api
+from isoloss_operator.cluster.client import DNS_NAME
 from isoloss_operator.cluster.manifests import security_problem
-from isoloss_operator.cluster.resource_keys import DNS_NAME
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.planning.specs import (
     InvalidSpec,

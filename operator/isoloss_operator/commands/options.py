@@ -10,8 +10,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from isoloss.errors import BadInput
-from isoloss_contract import corpus_files
-from isoloss_contract.records import in_words
+from isoloss_contract.records import in_words, preparation
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.commands.nearest_family import Nearest, nearest
@@ -147,11 +146,11 @@ def corpus_parts(given: Sequence[str]) -> tuple[CorpusPart, ...]:
 
 def _require_documents(uri: str) -> None:
     """Raises BadInput if no file that the pattern matches can be read."""
-    if corpus_files.may_be_read(uri):
+    if preparation.may_be_read(uri):
         return
     raise BadInput(
-        f"--corpus: {uri}: no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with / at "
-        f"its end{corpus_files.known_other_form(uri)}"
+        f"--corpus: {uri}: no documents are read from such files: give {preparation.IN_WORDS}, or a folder with / at "
+        f"its end{preparation.known_other_form(uri)}"
     )
 
 

@@ -16,7 +16,7 @@ from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpo
 from isoloss_operator.commands.options import PricePerHour
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.commands.worth import outlooks, outlooks_document, print_outlooks
-from isoloss_operator.planning.pace import (
+from isoloss_operator.planning.flops import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,
     PEAK_FLOPS,

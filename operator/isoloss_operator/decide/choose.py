@@ -45,8 +45,7 @@ from isoloss_operator.decide.plans import JobDeletion, Quarantine
 from isoloss_operator.decide.record import cost_of, end_recorded, reports_of, unrecorded
 from isoloss_operator.decide.search import search_request, stepped
 from isoloss_operator.decide.tasks import TaskSet
-from isoloss_operator.planning.flops import six_nd
-from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
+from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
 # ------------------------------------------------------------------- account: what all attempts cost

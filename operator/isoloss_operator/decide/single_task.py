@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
-from isoloss_contract.timestamps import parse_timestamp
+from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs import failures
 from isoloss_operator.decide.jobs.attempts import (

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss_contract.ledger import AddedPoint, Attempts, Ledger
-from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.reading import ABSENT, Read, parse_timestamp
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
-from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import Condition, ScalingSweepSpec
 from isoloss_operator.decide.checks import AcceptedSweep
 from isoloss_operator.decide.conditions import DATA_READY

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from isoloss.counts import to_significant_digits
+from isoloss.errors import to_significant_digits
 from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
-from isoloss_contract.schedule import whole_steps
+from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import Model, ScalingSweepSpec
 from isoloss_operator.planning import specs
 from isoloss_operator.planning.architectures import (

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from isoloss_contract import records
 from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Neighbourhood
-from isoloss_contract.schedule import whole_steps
+from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts

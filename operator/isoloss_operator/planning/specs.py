@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from isoloss.laws import refuse_alike_sizes
-from isoloss_contract import corpus_files, records
+from isoloss_contract import records
+from isoloss_contract.records import preparation
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.invalid_values import problem
@@ -199,10 +200,10 @@ def _taken_for_others(raw: Any, taken: Any, place: tuple[int | str, ...]) -> Ite
 
 def _corpus_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
     for index, domain in enumerate(spec.data.domains):
-        if SOME_ENDING.search(domain.uri) and not corpus_files.may_be_read(domain.uri):
+        if SOME_ENDING.search(domain.uri) and not preparation.may_be_read(domain.uri):
             message = (
-                f"no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with /* at its end"
-                f"{corpus_files.known_other_form(domain.uri)}"
+                f"no documents are read from such files: give {preparation.IN_WORDS}, or a folder with /* at its end"
+                f"{preparation.known_other_form(domain.uri)}"
             )
             yield SpecError(f"spec.data.domains[{index}].uri", message)
 

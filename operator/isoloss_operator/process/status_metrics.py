@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from isoloss_contract.timestamps import parse_timestamp
+from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.api import statuses
 from isoloss_operator.process.sweep_load import SweepLoad
 

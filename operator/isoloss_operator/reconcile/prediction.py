@@ -6,12 +6,11 @@ from dataclasses import replace
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.store import StoreError, time_limit
-from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
+from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused, ResourceKey
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction

@@ -7,9 +7,8 @@ and the next pass reads everything again.
 from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 
-from isoloss_operator.cluster.client import JOB, Kind, Object, Refused
+from isoloss_operator.cluster.client import JOB, Kind, Object, Refused, ResourceKey
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import PredictionPlan, SweepPlan
 from isoloss_operator.reconcile.memory import (

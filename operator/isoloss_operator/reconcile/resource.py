@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.cluster.client import JOB, Cluster
+from isoloss_operator.cluster.client import JOB, Cluster, ResourceKey
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.json_depth import UNREADABLE, too_deep
 from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.fitting.fitter import Fitter

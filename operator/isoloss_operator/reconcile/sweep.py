@@ -6,8 +6,7 @@ from dataclasses import replace
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, is_unknown, value_of
 from isoloss_contract.store import StoreError, time_limit
-from isoloss_operator.cluster.client import SWEEP
-from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.cluster.client import SWEEP, ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
 from isoloss_operator.decide.observation import (
     FirstReads,

@@ -19,7 +19,7 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     evaluation_share,
 )
-from isoloss_operator.planning.pace import (
+from isoloss_operator.planning.flops import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,
     SMALL_UTILISATION,

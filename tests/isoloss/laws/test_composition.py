@@ -16,9 +16,9 @@ from isoloss.laws.answer.composition import (
     CompositionError,
     composed,
     composition_error,
+    student_quantiles,
 )
 from isoloss.laws.answer.question import Question, resolve
-from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
 from tests.support.synthetic_laws import fitted_laws
 

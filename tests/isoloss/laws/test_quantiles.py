@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from isoloss.laws.quantiles import student_quantiles
+from isoloss.laws.answer.composition import student_quantiles
 
 LEVELS = (np.arange(21) + 0.5) / 21
 

@@ -12,7 +12,7 @@ import pytest
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import QUEUE_LABEL, Owner
-from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.failures import waits_for

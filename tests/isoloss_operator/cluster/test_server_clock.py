@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.cluster.transport import ServerClock
 
 HERE = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 

@@ -17,9 +17,8 @@ from isoloss_operator.api.statuses import (
     ScalingSweepStatus,
     StatusType,
 )
-from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind, Refused
+from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind, Refused, ResourceKey
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.reconcile.memory import Memory
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.status_writes import reporting_failures

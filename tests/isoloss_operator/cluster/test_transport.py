@@ -11,7 +11,7 @@ import pytest
 from kubernetes import client
 
 from isoloss_operator.cluster.client import JOB, SWEEP, Cluster, Unavailable
-from isoloss_operator.pass_deadline import pass_deadline, with_deadline, within
+from isoloss_operator.cluster.transport import pass_deadline, with_deadline, within
 
 Serve = Callable[[socket.socket], None]
 

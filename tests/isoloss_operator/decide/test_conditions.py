@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from isoloss.laws import RefusalReason
-from isoloss_contract.timestamps import parse_timestamp
+from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.conditions import (
     Finding,

@@ -7,8 +7,8 @@ from datetime import timedelta
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.ledger_files import MAX_TEXT_BYTES, encoded
+from isoloss_contract.reading import parse_timestamp
 from isoloss_contract.records import ExitCode
-from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.attempts import after_failure

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isoloss_operator.planning.pace import elapsed
+from isoloss_operator.planning.flops import elapsed
 
 
 @pytest.mark.parametrize(

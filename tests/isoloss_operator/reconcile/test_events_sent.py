@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from isoloss_contract.ledger import Ledger
-from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.client import SWEEP, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event, JobRequest, SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.cluster.client import PREDICTION
+from isoloss_operator.cluster.client import PREDICTION, ResourceKey
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import PAGE_SECONDS, FitOutcome
 from isoloss_operator.reconcile import pages
 from isoloss_operator.reconcile.memory import Memory

@@ -10,12 +10,11 @@ import pytest
 from isoloss_contract.reading import ABSENT, Read, Unanswered
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreUnavailable, WriteConflict
-from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
+from isoloss_operator.cluster.client import SWEEP, Refused, ResourceKey, Unavailable
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.reconcile.memory import (
     Memory,

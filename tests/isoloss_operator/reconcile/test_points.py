@@ -12,9 +12,8 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import StoreUnavailable
-from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.client import SWEEP, ResourceKey
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import PointReads
 from isoloss_operator.decide.plans import Quarantine, TaskWrites
 from isoloss_operator.decide.sweep import decide_sweep

@@ -9,10 +9,9 @@ import pytest
 
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.store import StoreUnavailable
-from isoloss_operator.cluster.client import PREDICTION, Refused
+from isoloss_operator.cluster.client import PREDICTION, Refused, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import PublishedAnswer
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.reconcile.memory import Memory, carry_out

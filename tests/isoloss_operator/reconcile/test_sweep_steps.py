@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.client import SWEEP, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.reconcile.memory import Memory, carry_out
 from isoloss_operator.reconcile.resource import Resource

@@ -10,7 +10,7 @@ from isoloss.laws.answer.question import Question
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import BatchSizeRange, Point
-from isoloss.laws.sizes import NARROWEST_SPREAD
+from isoloss.laws.refusals import NARROWEST_SPREAD
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""

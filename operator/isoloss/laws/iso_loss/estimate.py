@@ -23,8 +23,8 @@ from isoloss.laws.iso_loss.optima import (
     least_compute,
 )
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
-from isoloss.laws.sizes import refuse_alike_sizes
 
 LEVELS = 24
 

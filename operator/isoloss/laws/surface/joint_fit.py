@@ -18,7 +18,7 @@ from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory, has_few_runs
 from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
+from isoloss.laws.refusals import NARROWEST_SPREAD, refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, Valley, cubic_at, fit_valley, quadratic
 from isoloss.laws.surface.terms import Centre, Shape

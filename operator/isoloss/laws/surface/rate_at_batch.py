@@ -22,8 +22,8 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import LawError, RateAtBatchLaw
-from isoloss.laws.sizes import refuse_alike_sizes
 from isoloss.laws.surface.joint_fit import usual_end, window
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.random_effects import LinearFit, Usual, posterior

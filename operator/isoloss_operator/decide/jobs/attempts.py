@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from isoloss_contract import ledger
-from isoloss_contract.timestamps import parse_timestamp
+from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.failures import (
     MAX_NODE_FAILURES,
