@@ -15,36 +15,18 @@ from isoloss_contract.ledger import (
     Ledger,
     LostLedger,
     Placement,
-    PointRecord,
-    PointState,
     Spend,
 )
 from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
+from tests.support import small_ledgers
 from tests.support.ledgers import read_back, with_head
+from tests.support.small_ledgers import done, record
 
 FOLDER = "sweeps/dense-u"
 
 
-def record(number: int, **changes: object) -> PointRecord:
-    plain = PointRecord(
-        key=f"{number:032x}",
-        name=f"small-b{number}",
-        proxy="small",
-        batch_size=8,
-        learning_rate=1e-3,
-        wanted_tokens=1000,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
 def ledger(points: int, **changes: object) -> Ledger:
-    records = tuple(record(number) for number in range(points))
-    plain = Ledger(sweep="dense", namespace="research", uid="u", points=records)
-    return plain.replace(**changes)
-
-
-def done(number: int) -> PointRecord:
-    return record(number, state=PointState.SUCCEEDED, trained_for=1000, tokens=1000, loss=3.25)
+    return small_ledgers.ledger(*map(record, range(points)), **changes)
 
 
 def with_text(content: bytes, old: bytes, new: bytes) -> bytes:

@@ -7,7 +7,6 @@ import functools
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubernetes import client
@@ -17,9 +16,7 @@ from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss.status import View
 from isoloss_contract.ledger import PointState
-from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
-from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from tests.faults.injection import Fault, store_status
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
@@ -292,36 +289,6 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     assert crashed.spent.accelerator_seconds >= 1, "a failed attempt costs, too"
 
 
-@pytest.mark.whole
-def test_tampered_and_truncated_files_are_found_and_trained_again(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(sweep(place))
-    first = finished(user)
-    operator.kill()
-    result, trajectory, config = (record.key for record in place.ledger(first).points[:3])
-    points = place.folder / "points"
-    text = (points / result / "result.json").read_text()
-    (points / result / "result.json").write_text(text[: len(text) // 2])
-    (rows,) = (points / trajectory / "trajectories").iterdir()
-    rows.write_text(rows.read_text().replace("2.", "1.", 1))
-    stolen = (points / result / "result.json").read_text()
-    (points / config / "result.json").write_text(stolen.replace(result, config))
-    user.delete_sweep("dense")
-    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 120)
-    user.apply_sweep(sweep(place))
-    operator.start()
-    user.wait_for(lambda: user.sweep("dense"), "Progressing", "False", "Finished")
-    wait_until(lambda: place.traces.ends()[trajectory] == 2, "the tampered trajectory's run")
-    second = finished(user)
-    again = {key for key, count in place.traces.ends().items() if count == 2}
-    assert again == {result, trajectory, config}
-    assert second["status"]["points"]["succeeded"] == SMALL_POINTS
-    kept = {path.name for path in (points / result).iterdir()}
-    assert any("unreadable" in name for name in kept), "people can look at what was wrong"
-
-
 def test_two_namespaces_do_not_disturb_each_other(
     control_plane: ControlPlane,
     user: User,
@@ -447,28 +414,3 @@ def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are
         assert len([each for each in told if "APIForbiddenError" in each]) <= 2, told
     finally:
         operator.end()
-
-
-def test_a_tenants_job_that_names_an_owner_that_is_not_there_is_nothing_to_retry(
-    operator: OperatorProcess, user: User, place: Place
-) -> None:
-    operator.start()
-    job: Any = {
-        "metadata": {
-            "name": "innocent",
-            "labels": {LABEL_OWNER_UID: "x"},
-            "annotations": {OWNER_ANNOTATION: "ScalingSweep/nobody"},
-        },
-        "spec": {
-            "suspend": True,
-            "template": {
-                "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
-            },
-        },
-    }
-    client.BatchV1Api(user.api_client).create_namespaced_job(user.namespace, job)
-    user.apply_sweep(sweep(place, storage={"uri": "s3://not-allowed/sweep"}))
-    user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    time.sleep(3)
-    assert "isoloss_reconcile_errors_total" not in metrics(operator)
-    assert not [line for line in operator.lines() if "Reconcile of" in line["message"]]

@@ -100,27 +100,38 @@ def test_only_the_last_failures_keep_their_messages() -> None:
     assert charges(attempts, "t") == 7
 
 
-def test_a_store_that_stays_away_is_charged_once_it_has_for_twenty_attempts_in_a_row() -> None:
-    """Outages on the way cost no retry, however many there are in weeks of training."""
-    away = [F.STORE_UNAVAILABLE] * 19
-    attempts = after(Attempts(), *away)
-    assert (attempts.interruptions, charges(attempts, "t")) == (19, 0)
-    worked = after(attempts, F.STORE_UNAVAILABLE, started=NOW - timedelta(hours=1))
-    assert charges(after(worked, *away), "t") == 0, "it had time to work in between"
-    charged = after(attempts, F.STORE_UNAVAILABLE, F.STORE_UNAVAILABLE)
-    assert charged.charged == {"StorageError": 1}
-    assert charged.failures[-1].message == "21 attempts in a row: words"
+@pytest.mark.parametrize(
+    ("kind", "free", "charged"),
+    [
+        (F.STORE_UNAVAILABLE, 20, "StorageError"),
+        (F.NODE_FAILURE, 10, "Crashed"),
+    ],
+)
+def test_what_is_not_the_points_fault_is_charged_once_it_has_happened_so_often_in_a_row(
+    kind: FailureClass, free: int, charged: str
+) -> None:
+    """Outages on the way cost no retry, however many in weeks of training; an image that no runtime can start looks like a
+    broken node."""
+    attempts = after(Attempts(), *[kind] * free)
+    assert (attempts.charged, attempts.interruptions, attempts.last_failure) == ({}, free, kind)
+    fewer = [kind] * (free - 1)
+    worked = after(after(Attempts(), *fewer), kind, started=NOW - timedelta(hours=1))
+    assert charges(after(worked, *fewer), "t") == 0, "it had time to work in between"
+    too_often = after(attempts, kind)
+    assert too_often.charged == {charged: 1}
+    assert too_often.failures[-1].message == f"{free + 1} attempts in a row: words"
 
 
-def test_a_node_that_fails_is_charged_once_it_has_for_ten_attempts_in_a_row() -> None:
-    """An image that no runtime can start looks like a broken node: it is the point's in the end."""
+def test_a_pod_that_vanishes_is_charged_the_twenty_first_time() -> None:
+    """A lost node is no fault of the point; a pod that vanishes for ever is."""
+    attempts = after(Attempts(), *[F.POD_VANISHED] * 20)
+    assert attempts.charged == {}
+    assert after(attempts, F.POD_VANISHED).charged == {"Crashed": 1}
+
+
+def test_the_last_failure_of_a_node_keeps_its_words_and_its_delay() -> None:
     attempts = after(Attempts(), *[F.NODE_FAILURE] * 10)
-    assert (attempts.charged, attempts.last_failure) == ({}, "NodeFailure")
-    assert attempts.last_message == "words"
-    assert delay_seconds(attempts) == 600.0
-    charged = after(attempts, F.NODE_FAILURE)
-    assert charged.charged == {"Crashed": 1}
-    assert charged.failures[-1].message == "11 attempts in a row: words"
+    assert (attempts.last_message, delay_seconds(attempts)) == ("words", 600.0)
 
 
 def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:

@@ -132,8 +132,11 @@ def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: boo
     gone = without_first_rate(gone) if is_dropped else gone
     assert FIRST.key in sweep_reads(gone, frozenset({FIRST.key})).progress
     assert FIRST.key not in sweep_reads(gone, frozenset()).progress
-    plan = decide_sweep(replace(gone, progress={FIRST.key: half}))
-    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+    plan = decide_sweep(world := replace(gone, progress={FIRST.key: half}))
+    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2) > 0
+    (record,) = [r for r in (*ledger_of(plan).points, *ledger_of(plan).former) if r.attempts.ended]
+    assert (record.attempts.interruptions, record.attempts.charged) == (1, {})
+    assert told(known(world)) == told(world), "it is counted once"
     again = [request for request in plan.create if request.labels[LABEL_KEY] == FIRST.key]
     assert [each.attempt for each in again] == ([] if is_dropped else [2])
     other = half.model_copy(
@@ -579,12 +582,3 @@ def test_what_a_stopped_job_trains_later_counts_from_where_it_began() -> None:
         stopped = known(replace(stopped, progress={FIRST.key: report}))
         expected = six_nd(FIRST.proxy.parameters, reached - third)
         assert told(stopped) == pytest.approx(expected, rel=1e-5)
-
-
-def test_an_attempt_whose_job_is_gone_is_counted_once_and_never_charged() -> None:
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    gone = known(training(jobs=(), progress=half))
-    record = ledger_of(gone).points[0]
-    assert (record.attempts.ended, record.attempts.interruptions) == (1, 1)
-    assert record.attempts.charged == {}
-    assert told(gone) == told(known(gone)) > 0

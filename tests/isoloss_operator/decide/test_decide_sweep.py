@@ -35,7 +35,6 @@ from tests.support.builders import (
     progress,
     result,
     sweep_spec,
-    vanished,
     words,
 )
 from tests.support.ledgers import read_back
@@ -367,14 +366,6 @@ def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
     assert condition(plan, "Progressing")[1] == "Training"
 
 
-def test_time_of_failed_attempts_counts_against_the_gpu_hours() -> None:
-    """Crashes that ate the whole budget: nothing more is started."""
-    spec = sweep_spec(budget={"acceleratorHours": 1})
-    plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
-    assert not plan.create
-    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
-
-
 def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
     """Four tiny points took 900 s each: 1 h is spent, so nothing more starts under a cap of 1 h."""
     spec = sweep_spec(budget={"acceleratorHours": 1})
@@ -388,16 +379,6 @@ def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
         in condition(plan, "Progressing")[2]
     )
     assert plan.status.accelerator_hours == "1"
-
-
-def test_a_vanished_pod_is_not_charged_before_it_happened_twenty_times() -> None:
-    """A lost node is no fault of the point; a pod that vanishes for ever is."""
-    world = training(jobs=())
-    for attempt in range(1, 22):
-        plan = decide_sweep(replace(world, jobs=(vanished(FIRST, attempt=attempt),)))
-        world = after(world, plan)
-        charged = ledger_of(world).points[0].attempts.charged
-        assert charged == ({} if attempt <= 20 else {"Crashed": 1})
 
 
 def test_that_there_are_no_results_yet_is_no_news_and_that_there_will_be_none_is() -> None:

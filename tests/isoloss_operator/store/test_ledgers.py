@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.ledger_files import VERSION, encoded, read_ledger
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.store import NotFound, Store, StoreUnavailable, WriteConflict
@@ -16,6 +16,7 @@ from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest
 from tests.support.clock import Clock
 from tests.support.ledgers import head_of, with_head
+from tests.support.small_ledgers import ledger, record
 
 FOLDER = "sweeps/dense-u"
 
@@ -47,18 +48,7 @@ def uri(tmp_path: Path) -> str:
     return f"file://{tmp_path}"
 
 
-def record(number: int) -> PointRecord:
-    return PointRecord(
-        key=f"{number:032x}",
-        name=f"small-b{number}",
-        proxy="small",
-        batch_size=8,
-        learning_rate=1e-3,
-        wanted_tokens=1000,
-    )
-
-
-LEDGER = Ledger(sweep="dense", namespace="research", uid="u", points=tuple(map(record, range(20))))
+LEDGER = ledger(*map(record, range(20)), uid="u")
 
 
 def with_done(ledger: Ledger, *numbers: int) -> Ledger:
