@@ -1,9 +1,11 @@
-"""The runner keeps the tests of a group on one worker: some share a machine's only containerd, or a cluster's CRDs."""
+"""What holds of the repository as a whole: tests of a group run on one worker, nothing shadows a standard module, locks have hashes."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 GROUPED = """
 import pytest
@@ -25,3 +27,22 @@ def test_tests_of_a_group_run_on_one_worker(tmp_path: Path) -> None:
     workers = re.findall(r"^\[(gw\d)\].*PASSED", done.stdout, re.MULTILINE)
     assert len(workers) == 6
     assert len(set(workers)) == 1
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "path", ["operator/__init__.py", "tests/operator", "operator/operator.py"]
+)
+def test_nothing_shadows_the_standard_library_operator_module(path: str) -> None:
+    """A package or module named operator on the path would replace the standard library's."""
+    assert not (ROOT / path).exists()
+
+
+def test_locks_carry_hashes_and_no_download_addresses() -> None:
+    """A lock installs from any mirror: versions and hashes only."""
+    for lock in (ROOT / "locks").glob("*.txt"):
+        text = lock.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text

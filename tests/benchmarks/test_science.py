@@ -1,5 +1,6 @@
 """The scores of the law engine on published and synthetic sweeps, briefly: one row."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from benchmarks.science import __main__ as science
 from benchmarks.science import tables
 from benchmarks.science.tables import DENSE, MOE
+from tests.deploy.chart import ROOT
 
 
 def test_a_row_is_scored_and_pooled(
@@ -41,3 +43,19 @@ def test_where_no_folder_is_named_synthetic_rows_alone_are_no_failure(
     monkeypatch.setattr(tables, "__file__", str(tmp_path / "a" / "b" / "c" / "tables.py"))
     assert tables.tell_missing() == 0
     assert DENSE in capsys.readouterr().err
+
+
+BRIEF = {
+    "bench_laws": ("--repeats 1 --rival-samples 1 --skip-large", "ratio rival / isoloss"),
+    "coverage": ("--seeds 1 --samples 5 --only exact --grids two-3x3", "j exact laws"),
+}
+"""Options, and what is printed with them."""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", BRIEF)
+def test_a_program_runs_and_prints_its_table(name: str) -> None:
+    options, printed = BRIEF[name]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert printed in done.stdout

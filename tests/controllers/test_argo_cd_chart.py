@@ -11,7 +11,7 @@ from devcluster.control_plane import ControlPlane
 from tests.controllers.argo_cd import Application, ArgoCD
 from tests.controllers.git_repository import GitRepository
 from tests.deploy.chart import CHART, NAMESPACE, ROOT
-from tests.gitops.test_chart_files import VALUES
+from tests.gitops.test_repository import VALUES
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 

@@ -4,8 +4,8 @@ import pytest
 from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
+from tests.support.cluster import Kubectl
 from tests.support.crds import install_crds
-from tests.support.kubectl import Kubectl
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.generate.crdgen import definitions
 from tests.support import kubernetes_yaml
+from tests.support.cluster import Kubectl
 from tests.support.crds import create
-from tests.support.kubectl import Kubectl
 from tests.support.models import example_model
 from tests.support.published_configs import (
     LLAMA_3_8B,

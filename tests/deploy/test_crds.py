@@ -1,12 +1,14 @@
 """The committed CRDs: in step with the types, small, described and bounded."""
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from isoloss.errors import BadInput
 from isoloss.yaml_text import read_documents, to_yaml
@@ -154,3 +156,32 @@ def test_isoloss_plan_says_to_quote_what_kubernetes_takes_for_a_number(tmp_path:
     manifest.write_text(example.replace('"2e-4"', "2e-4"))
     with pytest.raises(BadInput, match=r"spec.grid.learningRates\[1\]: .* quote it"):
         read_manifest(manifest)
+
+
+CHART = Path(__file__).parents[2] / "helm" / "isoloss"
+
+
+def rows(schema: Mapping[str, Any], values: Any, path: str = "") -> Iterator[str]:
+    """Lines of the table, from the values and their schema."""
+    for name, node in schema["properties"].items():
+        if name == "global":  # Helm's own
+            continue
+        inside, default = f"{path}{name}", values[name]
+        if default and node.get("additionalProperties") is False and isinstance(default, dict):
+            yield from rows(node, default, f"{inside}.")
+            continue
+        kinds = node.get("type", "any")
+        kind = kinds if isinstance(kinds, str) else " or ".join(kinds)
+        shown = json.dumps(default, ensure_ascii=False)
+        yield f"| `{inside}` | {kind} | `{shown}` | {node['description']} |"
+
+
+def test_the_readme_has_every_value_with_its_type_default_and_meaning() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    page = (CHART / "README.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("| `")] == list(
+        rows(schema, values)
+    )
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert f"Kubernetes {about['kubeVersion'].removesuffix('-0')}," in page

@@ -1,13 +1,16 @@
 """Ports are kept clear of outgoing connections, and a port lost at the last moment is replaced."""
 
+import json
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devcluster import control_plane, object_storage, ports
+from devcluster.access import write_kubeconfig
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.object_storage import ObjectStorage
@@ -128,3 +131,27 @@ def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
         assert not plane.url.endswith(f":{taken}")
     finally:
         plane.stop()
+
+
+def test_whoever_reads_one_that_is_written_again_finds_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfigs" / "someone.json"
+
+    def write(token: str) -> None:
+        write_kubeconfig(path, server="https://localhost:1", ca=tmp_path / "ca.crt", token=token)
+
+    write("0")
+    done = threading.Event()
+
+    def write_again() -> None:
+        for number in range(300):
+            write(str(number))
+        done.set()
+
+    writer = threading.Thread(target=write_again)
+    writer.start()
+    while not done.is_set():
+        (user,) = json.loads(path.read_text())["users"]
+        assert user["user"]["token"].isdigit()
+    writer.join()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in path.parent.iterdir()] == [path.name]

@@ -15,8 +15,7 @@ import isoloss
 from isoloss import datasets
 from isoloss.laws import Run
 from isoloss.validation import probe_cross
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import NOISE, bowl, synthetic_runs
+from tests.support.synthetic_runs import NOISE, answered, bowl, synthetic_runs
 from tests.support.tables import HEADER
 
 FOLDER = Path(datasets.__file__).parent

@@ -17,8 +17,7 @@ from isoloss_operator.commands.costs import planned
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.pages import CHECKOUT, blocks
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
-from tests.support.synthetic_laws import fitted_laws
-from tests.support.synthetic_runs import synthetic_runs, write_runs
+from tests.support.synthetic_runs import fitted_laws, synthetic_runs, write_runs
 from tests.support.tables import write_probes
 from tests.support.walk import Walk
 
@@ -58,7 +57,7 @@ import sys
 
 if sys.argv[1] in {{"quickstart", "report"}}:
     from isoloss.cli import reporting
-    from tests.support.empty_figures import drawn_empty
+    from tests.support.pages import drawn_empty
 
     reporting.draw_figures = drawn_empty
 from isoloss.cli.application import run

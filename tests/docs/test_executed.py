@@ -10,7 +10,7 @@ from tests.support.pages import CHECKOUT, PAGES, Block, blocks, commands_run_by_
 INSTALL = "tests/images/test_install_guide.py"
 KIND = "tests/images/test_kind_guide.py"
 COMMAND_LINE = "tests/docs/test_command_line.py"
-TRAINER = "tests/isoloss_trainer/test_debug_page.py"
+TRAINER = "tests/isoloss_trainer/test_main.py"
 DEMO = "tests/docs/test_demo_page.py"
 BARE = "scripts/test_bare.py"
 PIPELINES = "tests/isoloss_operator/test_pipelines.py"

@@ -17,8 +17,7 @@ from isoloss_operator.planning.flops import (
     SMALL_UTILISATION,
 )
 from tests.support.pages import CHECKOUT
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import synthetic_optimum
+from tests.support.synthetic_runs import answered, synthetic_optimum
 
 DOCS = CHECKOUT / "docs"
 README = (CHECKOUT / "README.md").read_text()

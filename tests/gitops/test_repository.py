@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+import isoloss
 from devcluster.control_plane import ControlPlane
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import (
@@ -18,10 +19,10 @@ from isoloss_operator.api import (
     VERSION,
 )
 from isoloss_operator.planning.specs import parse_sweep_spec
+from tests.deploy.chart import CHART, NAMESPACE, ROOT, environment
 from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
-from tests.support.cluster import wait_until
+from tests.support.cluster import Kubectl, wait_until
 from tests.support.crds import install_crds
-from tests.support.kubectl import Kubectl
 from tests.support.operator_process import OperatorProcess, apply_account
 
 RESEARCH = GITOPS / "repository" / "research"
@@ -191,3 +192,32 @@ def test_flux_applies_the_validation_and_nothing_waits_for_it() -> None:
     assert validation["metadata"]["name"] not in names
     awaited = {each["name"] for step in steps for each in step["spec"].get("healthChecks", [])}
     assert manifest["metadata"]["name"] not in awaited
+
+
+(APPLICATION,) = read_documents((GITOPS / "argocd" / "chart.yaml").read_text())
+SOURCE, RELEASE = read_documents((GITOPS / "flux" / "chart.yaml").read_text())
+VALUES: dict[str, Any] = RELEASE["spec"]["values"]
+
+
+def test_both_install_the_same_release_of_this_version_from_the_chart_of_this_repository() -> None:
+    argo, flux = APPLICATION["spec"], RELEASE["spec"]
+    helm_source = argo["source"]["helm"]
+    assert helm_source["valuesObject"] == VALUES
+    assert helm_source["releaseName"] == flux["releaseName"] == RELEASE["metadata"]["name"]
+    assert argo["destination"]["namespace"] == flux["targetNamespace"] == NAMESPACE
+    assert flux["storageNamespace"] == NAMESPACE
+    chart = flux["chart"]["spec"]
+    assert (ROOT / argo["source"]["path"]).samefile(ROOT / chart["chart"])
+    assert (ROOT / chart["chart"]).samefile(CHART)
+    assert chart["sourceRef"] == {"kind": SOURCE["kind"], "name": SOURCE["metadata"]["name"]}
+    assert argo["source"]["repoURL"] == SOURCE["spec"]["url"]
+    tag = f"v{isoloss.__version__}"
+    assert argo["source"]["targetRevision"] == SOURCE["spec"]["ref"]["tag"] == tag
+
+
+@pytest.mark.cluster
+def test_the_chart_takes_their_values_and_the_operator_reads_them() -> None:
+    variables = environment(VALUES)
+    assert variables["ISOLOSS_TRAINER_IMAGE"].startswith("registry.example.com/isoloss/trainer:")
+    (prefixes,) = VALUES["storage"]["allowedPrefixes"].values()
+    assert all(prefix in variables["ISOLOSS_ALLOWED_STORAGE"] for prefix in prefixes)

@@ -14,8 +14,7 @@ from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
 from tests.hostile.neighbour import Neighbour
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.support.cluster import wait_until
-from tests.support.kubectl import Kubectl
+from tests.support.cluster import Kubectl, wait_until
 from tests.support.operator_process import OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]

@@ -30,7 +30,7 @@ from devcluster.container_node.requirements import (
 )
 from devcluster.control_plane import ControlPlane
 from images.build import LOCAL_BASE, ROOT, Buildah, build_images, local_base
-from tests.support.kubectl import Kubectl
+from tests.support.cluster import Kubectl
 
 ENABLED = "ISOLOSS_TEST_IMAGES"
 PREFIX = "isoloss-node-"

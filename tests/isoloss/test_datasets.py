@@ -12,8 +12,7 @@ from isoloss import datasets
 from isoloss.laws import Interval
 from isoloss.validation import probes_of_runs
 from tests.docs.samples import as_csv, probes
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import synthetic_optimum, synthetic_runs
+from tests.support.synthetic_runs import answered, synthetic_optimum, synthetic_runs
 
 
 @pytest.fixture(scope="module")

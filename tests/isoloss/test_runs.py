@@ -15,7 +15,7 @@ from isoloss_contract.records import (
     PointConfig,
     TrajectoryRow,
 )
-from tests.support.small_ledgers import done, record
+from tests.support.ledgers import done, record
 from tests.support.synthetic_runs import synthetic_runs
 
 COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)

@@ -9,7 +9,7 @@ import pytest
 import isoloss
 from isoloss import datasets
 from isoloss.laws import Interval, RefusalReason
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
 

@@ -1,16 +1,19 @@
 """What is in the store outlives the version that wrote it: formats, keys and digests do not change by accident."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import SCHEMAS, VERSION, LedgerHead, decoded
 from isoloss_contract.records import EvaluateConfig, PointConfig, PrepareConfig
 from isoloss_contract.records.base import KEYED_SCHEMAS, content_key
-from isoloss_contract.store import parse_record
+from isoloss_contract.store import BadRecord, Store, parse_record
+from isoloss_contract.trajectories import MAX_ROWS, read_finished
 
 FILES = Path(__file__).parent / "formats"
 """As the first version with these formats wrote them; they are never written again."""
@@ -114,3 +117,17 @@ def test_the_schema_of_the_ledger_does_not_change_without_its_version() -> None:
 def test_the_schema_of_what_has_a_key_does_not_change_unnoticed(model: Any) -> None:
     """If this fails, see records.base.KEYED_SCHEMAS: most changes need another CONTRACT_VERSION."""
     assert content_key(schema(model)) == KEYED_SCHEMAS[model.__name__]
+
+
+KEY = "0" * 32
+
+
+def test_a_trajectory_of_more_rows_than_any_run_has_is_refused_before_it_is_parsed(
+    tmp_path: Path,
+) -> None:
+    content = b"\n" * (MAX_ROWS + 1)
+    digest = hashlib.sha256(content).hexdigest()
+    store = Store(f"file://{tmp_path}")
+    store.write(layout.finished_trajectory(KEY, digest), content)
+    with pytest.raises(BadRecord, match=rf"{digest}\.jsonl: 10001 rows, more than 10000"):
+        read_finished(store, KEY, digest)

@@ -18,15 +18,14 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
-from tests.support import small_ledgers
-from tests.support.ledgers import read_back, with_head
-from tests.support.small_ledgers import done, record
+from tests.support import ledgers
+from tests.support.ledgers import done, read_back, record, with_head
 
 FOLDER = "sweeps/dense-u"
 
 
 def ledger(points: int, **changes: object) -> Ledger:
-    return small_ledgers.ledger(*map(record, range(points)), **changes)
+    return ledgers.ledger(*map(record, range(points)), **changes)
 
 
 def with_text(content: bytes, old: bytes, new: bytes) -> bytes:

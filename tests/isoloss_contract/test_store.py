@@ -14,10 +14,12 @@ from isoloss_contract.store import (
     NotFound,
     Store,
     StoreNotInstalled,
+    backend,
     check_uri,
     parse_record,
     parse_record_lines,
 )
+from tests.isoloss_contract.conftest import OpenStore
 from tests.support.results import LEAST_RESULT
 
 
@@ -234,3 +236,16 @@ def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None
     assert "Of the held-out documents of prose 4% have a near-identical one" in twins
     (bad,) = remarks(bad_documents=7)
     assert bad == "Skipped 7 documents of prose that cannot be read."
+
+
+def test_a_folder_with_too_many_names_is_refused(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    monkeypatch.setattr(backend, "MAX_NAMES", 3)
+    for number in range(3):
+        store.write(f"points/{number}", b"")
+    assert len(store.names("points")) == 3
+    store.write("points/3", b"")
+    with pytest.raises(BadRecord, match="points: more than 3 names"):
+        store.names("points")

@@ -14,7 +14,7 @@ from devcluster.process_node import ProcessNode
 from isoloss.yaml_text import read_documents
 from tests.isoloss_operator.conftest import Place
 from tests.support import operator_process
-from tests.support.kubectl import Kubectl
+from tests.support.cluster import Kubectl
 from tests.support.pages import CHECKOUT, commands_run_by_tests
 
 PIPELINES = CHECKOUT / "gitops" / "pipelines"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import isoloss_trainer.launch as launch
 import isoloss_trainer.world as world
 from isoloss_contract import layout
 from isoloss_contract.records import (
+    SCRATCH_VARIABLE,
     EvaluationConfig,
     ExitCode,
     Outcome,
@@ -22,6 +24,7 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
+from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, Interruption
 from tests.isoloss_trainer.builders import DEEPSEEK, quiet
 from tests.isoloss_trainer.conftest import Prepared
@@ -324,3 +327,28 @@ def test_a_process_alone_gives_its_place_to_one_that_knows_of_the_refusal(
 def test_the_launcher_does_not_wait_for_those_that_wait_for_one_that_starts_over() -> None:
     assert end_of([child(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER
     assert end_of([dead(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER
+
+
+def _fail_in_scratch() -> None:
+    with scratch_folder() as folder:
+        (folder / "shard").write_bytes(b"tokens")
+        raise ValueError("mid-task")
+
+
+def test_a_temporary_folder_is_removed_even_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SCRATCH_VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ValueError, match="mid-task"):
+        _fail_in_scratch()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_given_folder_is_created_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "given"))
+    with scratch_folder() as folder:
+        (folder / "shard").write_bytes(b"tokens")
+    assert (tmp_path / "given" / "shard").exists()

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,11 +15,11 @@ from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import TrainingState
-from isoloss_trainer.checkpoint import Checkpoints, Tensors
+from isoloss_trainer.checkpoint import Checkpoints, Tensors, write_tensors
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, build_shapes
-from isoloss_trainer.world import World
+from isoloss_trainer.world import World, _as_sent
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,
@@ -245,3 +247,27 @@ def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
 
 if __name__ == "__main__":
     take_part(Path(sys.argv[1]))
+
+
+class Twice(World):
+    """Two processes that hold the same."""
+
+    def of_all(self, call: Callable[[], object], group: object = None) -> list[object]:  # type: ignore[override]
+        return [call(), call()]
+
+
+def test_parts_that_two_processes_hold_alike_make_up_no_tensor_and_are_refused() -> None:
+    """Before a manifest names them: the last good checkpoint is deleted after it."""
+    tensors = {"weights.a": torch.ones(4)}
+    assert write_tensors(lambda _file, _content: None, tensors, World(), None).tensors
+    with pytest.raises(ValueError, match=r"weights\.a: the parts are not a tensor"):
+        write_tensors(lambda _file, _content: None, tensors, Twice(), None)
+
+
+def test_an_error_that_cannot_be_pickled_reaches_other_processes_in_words() -> None:
+    sent = _as_sent(OSError("busy", threading.Lock()))
+    assert isinstance(sent, RuntimeError)
+    assert str(sent).startswith("OSError: ")
+    assert "busy" in str(sent)
+    plain = ValueError("as it is")
+    assert _as_sent(plain) is plain

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from PIL import Image
 
 from isoloss.report.drawing import INK, SOFT, style
-from tests.monitoring.dashboard import FILE, filled_in
 from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.rules import FILE, filled_in
 
 Json = dict[str, Any]
 COLUMN, ROW, HEAD = 0.5, 0.29, 0.3

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from isoloss.yaml_text import to_yaml
-from tests.deploy.chart import ROOT, one
+from tests.deploy.chart import CHART, ROOT, one
 
 Json = dict[str, Any]
 RUNBOOKS = "https://docs.example.com/runbooks"
@@ -52,3 +53,31 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool."""
     command = [program("promtool"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+FILE = CHART / "files" / "dashboard.json"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query of the dashboard."""
+
+    panel: str
+    expression: str
+
+
+def dashboard_queries() -> list[Query]:
+    """Every query, with all namespaces and names."""
+    panels = json.loads(FILE.read_text())["panels"]
+    return [
+        Query(panel["title"], filled_in(target["expr"]))
+        for panel in panels
+        for target in panel.get("targets", ())
+    ]
+
+
+def filled_in(expression: str) -> str:
+    """With all namespaces and names."""
+    for variable, value in {"$job": JOB, "$namespace": ".*", "$name": ".*"}.items():
+        expression = expression.replace(variable, value)
+    return expression

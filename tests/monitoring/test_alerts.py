@@ -12,9 +12,8 @@ from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.process.sweep_load import SUCCEEDED
 from tests.deploy.chart import CHART, ROOT, of_kind, render
-from tests.monitoring.dashboard import FILE as DASHBOARD
-from tests.monitoring.dashboard import dashboard_queries
-from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
+from tests.monitoring.rules import FILE as DASHBOARD
+from tests.monitoring.rules import JOB, RUNBOOKS, alerts, dashboard_queries, promtool, rule_file
 from tests.monitoring.troubles import FALSE_ALARMS, ROWS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alerts]

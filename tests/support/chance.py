@@ -1,10 +1,13 @@
-"""Lets pods end, Jobs vanish and the operator die as chance has it, between the passes of a Simulator."""
+"""Lets pods end, Jobs vanish and the operator die as chance has it; plays fuzzers; and a clock that tests move."""
 
 import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.simulator import Simulator
@@ -77,3 +80,30 @@ class Chance(Generic[World]):
         if self.random.random() < self.damage:
             self.simulator.damaged.add(key)
             self.damages[key] += 1
+
+
+def fuzz(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
+    """Play so many examples, each of at most so many steps. Raises what the shortest one that is found raises."""
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=chosen)
+
+
+@dataclass
+class Clock:
+    """Seconds, as time.monotonic gives them."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let them pass at once."""
+        self.now += seconds

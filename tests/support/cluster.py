@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devcluster.access import exclusive
+from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
 from devcluster.kubelet.settings import NodeOptions
@@ -194,3 +196,21 @@ def looks(seconds: float) -> Iterator[None]:
         yield
         time.sleep(min(0.5, max(0.1, passed / 10)))
     yield
+
+
+class Kubectl:
+    """Runs kubectl as administrator."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._environment = {"KUBECONFIG": str(plane.admin_kubeconfig), "PATH": os.defpath}
+        self._environment["HOME"] = str(plane.directory)  # its discovery cache, off the user's
+
+    def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(kubectl_path()), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+        )

@@ -9,9 +9,14 @@ right before a block it is about that block, and at the end of a line about the 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from isoloss.report import page
+from isoloss.report.drawing import Figure
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [
@@ -118,3 +123,19 @@ def _in_sentences(line: str, index: int, everything: str) -> list[Block]:
     mark = MARK.search(line)
     reason = everything or (mark[1] if mark else "")
     return [Block(index + 1, "sh", text, reason, quoted=True) for text in QUOTED.findall(line)]
+
+
+BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)))
+"""Without an answer."""
+BLANK_ANSWER = replace(BLANK, answer=Figure((1, 1)))
+
+
+def drawn_empty(
+    _laws: Any, _runs: Any, prediction: Any = None, **_options: Any
+) -> page.ReportFigures:
+    """In place of draw_figures."""
+    return replace(BLANK, answer=Figure() if prediction is not None else None)
+
+
+draw_empty_figures = mock.patch.object(page, "draw_figures", drawn_empty)
+"""As long as it is started: for tests that look at no figure."""

@@ -43,8 +43,7 @@ from tests.support.predictions import (
 )
 from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.simulator import Simulator
-from tests.support.synthetic_laws import fitted_laws
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.synthetic_runs import fitted_laws, synthetic_runs
 
 CHECKPOINTS: Final = ("s3://models/dense-8b", "s3://models/dense-70b")
 COUNTS: Final = parameter_counts(TOY_CHECKPOINT)

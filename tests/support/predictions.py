@@ -24,7 +24,7 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from tests.support.builders import NOW, STORE, manifest, parsed, sweep_spec
 from tests.support.ledgers import read_back
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
 CHECKPOINT = "s3://models/dense-8b"

@@ -57,7 +57,7 @@ from tests.support.predictions import parsed_prediction, prediction_spec
 from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.simulated_services import services_of
 from tests.support.sweep_worlds import refused
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
 """What an attempt has reported may vanish from spentFlops if it is at work when a corpus is to be prepared; 2,000 simulators

@@ -3,13 +3,23 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.laws import Run
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Refused,
+    Run,
+    fit_laws,
+    predict,
+)
 from tests.support.tables import HEADER
 
 Number = TypeVar("Number", float, NDArray[np.float64])
@@ -93,3 +103,29 @@ def write_runs(path: Path, runs: Sequence[Run]) -> Path:
                 numbers = (run.params, int(run.batch_size), run.sequence_length, run.learning_rate)
                 writer.writerow([run.name, *numbers, tokens, loss, str(run.diverged).lower()])
     return path
+
+
+@cache
+def fitted_laws(*, provisional: bool = False) -> Laws:
+    """Laws of a sweep whose optimum lies inside its grid."""
+    return fit_laws(synthetic_runs(), FitOptions(bootstrap_samples=20), provisional=provisional)
+
+
+@cache
+def one_batch_size_laws() -> Laws:
+    """Laws of a sweep of one batch size, 128 sequences, whose best learning rate lies inside its grid."""
+    return fit_laws(synthetic_runs(batches=(128,)), FitOptions(bootstrap_samples=20))
+
+
+def answered(laws: Laws, query: PredictionQuery | None = None, **asked: Any) -> Prediction:
+    """The answer to a query, or to one with these fields; fails where it is refused."""
+    found = predict(laws, query or PredictionQuery(**asked))
+    assert isinstance(found, Prediction)
+    return found
+
+
+def refusal_of(laws: Laws, query: PredictionQuery) -> Refused:
+    """Why a query has no answer; fails where it has one."""
+    found = predict(laws, query)
+    assert isinstance(found, Refused)
+    return found

@@ -53,6 +53,6 @@ def _fit(environment: Mapping[str, str], *job: Any) -> None:
     # On a machine that is busy with other tests it would hardly run at all.
     fitter.NICENESS = 0
     if DRAWS not in environment:
-        figures: Any = importlib.import_module("tests.support.empty_figures")
+        figures: Any = importlib.import_module("tests.support.pages")
         figures.draw_empty_figures.start()
     fitter._main(*job)

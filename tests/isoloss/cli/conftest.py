@@ -9,7 +9,7 @@ import pytest
 from isoloss.cli import reporting
 from isoloss.report import page
 from isoloss_contract.store import Store
-from tests.support.empty_figures import drawn_empty
+from tests.support.pages import drawn_empty
 from tests.support.watched import put_kubectl
 
 PutInCluster = Callable[..., None]

@@ -8,8 +8,7 @@ from isoloss.report.content import PAGE_POLICY
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.support.command_line import Isoloss
-from tests.support.ledgers import write_ledger
-from tests.support.small_ledgers import done, ledger
+from tests.support.ledgers import done, ledger, write_ledger
 from tests.support.watched import resource
 
 

@@ -13,7 +13,7 @@ from isoloss.cli import reporting
 from isoloss.cli.application import run
 from isoloss.cli.quickstart import commands, in_shell
 from tests.support.command_line import Isoloss
-from tests.support.empty_figures import drawn_empty
+from tests.support.pages import drawn_empty
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,10 @@ from isoloss_contract import layout
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
-from tests.support.empty_figures import draw_empty_figures
 from tests.support.ledgers import with_head
+from tests.support.pages import draw_empty_figures
 from tests.support.stored_sweep import UID, write_sweep
-from tests.support.synthetic_laws import fitted_laws
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.synthetic_runs import fitted_laws, synthetic_runs
 
 
 @pytest.fixture(scope="module")

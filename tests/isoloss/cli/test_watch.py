@@ -22,8 +22,7 @@ from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.support.command_line import Isoloss
-from tests.support.ledgers import write_ledger
-from tests.support.small_ledgers import done, ledger, record
+from tests.support.ledgers import done, ledger, record, write_ledger
 from tests.support.watched import resource, write_watched
 
 SIZES = [

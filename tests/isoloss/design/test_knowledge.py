@@ -28,7 +28,7 @@ from isoloss.laws import (
     Run,
     fit_laws,
 )
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 OPTIMUM = OptimumPlanes(
     Plane(math.log(1e-3), -0.4, 0.0),

@@ -21,7 +21,7 @@ from isoloss.laws import (
 )
 from isoloss.laws.results import RateAtBatchLaw
 from tests.support.synthetic import Deviating, Synthetic
-from tests.support.synthetic_laws import answered, refusal_of
+from tests.support.synthetic_runs import answered, refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=100)
 SIZES = {1e8: 8e9, 2e8: 1.2e10, 4e8: 2e10}

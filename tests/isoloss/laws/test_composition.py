@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from isoloss.laws import Interval, Point, Prediction, PredictionQuery, predict
 from isoloss.laws.answer.composition import (
@@ -20,7 +21,7 @@ from isoloss.laws.answer.composition import (
 )
 from isoloss.laws.answer.question import Question, resolve
 from tests.isoloss.laws.test_predict import power_laws
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 
 def answered(**changes: object) -> Prediction:
@@ -197,3 +198,13 @@ def test_an_interval_as_wide_as_floats_are_stays_finite() -> None:
     point = composed(Point(widest, widest, total_flops=1e20, target_loss=3.0), question, 0.8)
     for found in (point.learning_rate, point.batch_size):
         assert found.low <= found.value < found.high < np.inf
+
+
+LEVELS = (np.arange(21) + 0.5) / 21
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.3, 4.0, 10.0, 60.0])
+def test_student_quantiles_are_scipys(freedom: float) -> None:
+    levels = np.array([0.001, *LEVELS, 0.975, 0.999])
+    expected = stdtrit(freedom, levels)
+    assert student_quantiles(freedom, levels) == pytest.approx(expected, rel=1e-4, abs=1e-5)

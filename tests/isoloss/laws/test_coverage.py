@@ -21,7 +21,7 @@ from isoloss.laws.answer.optimum import Optimum, best_pair, too_vague
 from isoloss.laws.answer.question import Question, resolve
 from isoloss.usual import STEEP_SCATTER
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import refusal_of
+from tests.support.synthetic_runs import refusal_of
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)

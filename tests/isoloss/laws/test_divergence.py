@@ -8,7 +8,7 @@ import pytest
 from isoloss.laws import FitOptions, Laws, Prediction, Run, fit_laws
 from isoloss.laws.results import StableRate
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
 LARGEST = 4e8

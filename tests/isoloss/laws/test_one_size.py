@@ -11,7 +11,7 @@ from isoloss.laws import (
     RefusalReason,
     fit_laws,
 )
-from tests.support.synthetic_laws import refusal_of
+from tests.support.synthetic_runs import refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 RUNS = synthetic_case("exact", ONE, 0).runs

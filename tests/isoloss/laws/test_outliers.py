@@ -12,7 +12,7 @@ from isoloss.laws import (
     InvalidRunError,
     fit_laws,
 )
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 WHOLE = pytest.mark.whole

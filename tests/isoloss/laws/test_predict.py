@@ -30,7 +30,7 @@ from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import resolve
 from isoloss.laws.results import LawError, RateAtBatchLaw
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import answered, refusal_of
+from tests.support.synthetic_runs import answered, refusal_of
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
 

@@ -34,7 +34,7 @@ from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.terms import optimum_law, planes
-from tests.support.synthetic_laws import answered, refusal_of
+from tests.support.synthetic_runs import answered, refusal_of
 
 CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
 SCHEDULES = "hagele_schaipp_lr_schedule_trajectories.csv.gz"

@@ -21,8 +21,8 @@ from isoloss.laws import (
 )
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import too_few_levels
-from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import answered, refusal_of
+from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_runs import answered, refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=80)
 WIDE = Grid(rates=4, batches=4, tokens=(1e10, 2e10))
@@ -465,3 +465,27 @@ def test_a_fixed_irreducible_loss_above_the_data():
 def test_a_query_that_contradicts_itself_is_an_error_that_names_the_fields(laws, query, says):
     with pytest.raises(ValueError, match=says):
         predict(laws, PredictionQuery(**query))
+
+
+EDGES = {
+    (1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "smaller"),
+    (-1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "larger"),
+    (0.0, 1.8): (RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "smaller"),
+    (0.0, -1.8): (RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "larger"),
+}
+
+
+@pytest.mark.parametrize("shift", EDGES)
+def test_the_edge_that_is_named_first_is_the_one_that_the_optimum_is_beyond(shift):
+    right = 0
+    for seed in range(5):
+        grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=shift)
+        world, rng = Deviating(Synthetic(), seed), np.random.default_rng(seed)
+        laws = fit_laws(
+            synthetic_runs(world, grid, rng, 0.0005, 0.0015), FitOptions(bootstrap_samples=20)
+        )
+        found = refusal_of(laws, PredictionQuery(total_flops=6 * 4e8 * 3e10, params=4e8))
+        first = found.refusals[0]
+        named = RefusalReason(first.figures.get("law_reason", first.reason))
+        right += (named, first.figures.get("direction")) == EDGES[shift]
+    assert right >= 4

@@ -15,7 +15,7 @@ from isoloss.laws import (
 from isoloss.laws.data.trajectories import collect
 from isoloss.usual import USUAL_NOISE
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 SURFACE = Synthetic()

@@ -7,7 +7,7 @@ import pytest
 
 from isoloss.laws import FitOptions, Laws, Prediction, fit_laws
 from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 GRIDS = {
     "two": Grid(),

@@ -25,7 +25,7 @@ from isoloss.laws.model import Refusal
 from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
 from isoloss.usual import USUAL_SIZE_CURVATURE
 from tests.support.synthetic import Bending, Valley
-from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import answered
 
 TARGET, TOKENS = 8e9, 1.6e11
 

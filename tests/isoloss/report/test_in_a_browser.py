@@ -10,8 +10,7 @@ import pytest
 
 from isoloss.laws import FitOptions, fit_laws
 from isoloss.report.page import render_report
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.synthetic_runs import answered, synthetic_runs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [

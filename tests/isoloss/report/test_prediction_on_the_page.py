@@ -25,9 +25,8 @@ from isoloss.report.law_figure import plot_laws
 from isoloss.report.page import render_report
 from isoloss.report.predicted import disagreements, interval_costs
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
-from tests.support.empty_figures import BLANK, BLANK_ANSWER
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.pages import BLANK, BLANK_ANSWER
+from tests.support.synthetic_runs import answered, synthetic_runs
 
 ASKED = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9}
 

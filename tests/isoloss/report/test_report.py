@@ -26,10 +26,9 @@ from isoloss.report.page import ReportFigures, draw_figures, png_files, render_r
 from isoloss.report.trajectory_figure import plot_trajectories
 from isoloss.savings import SearchCost
 from isoloss.status import View
-from tests.support.empty_figures import BLANK, BLANK_ANSWER
+from tests.support.pages import BLANK, BLANK_ANSWER
 from tests.support.paper_costs import PAPER_COSTS
-from tests.support.synthetic_laws import answered
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.synthetic_runs import answered, synthetic_runs
 from tests.support.watched import resource
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"

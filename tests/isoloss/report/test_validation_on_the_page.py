@@ -12,8 +12,8 @@ from isoloss.report.answer_figure import answer_figure, probes_table
 from isoloss.report.drawing import Figure
 from isoloss.report.page import render_report
 from isoloss.report.probed import Probed, probed_by
-from tests.support.empty_figures import draw_empty_figures
-from tests.support.synthetic_laws import answered, fitted_laws
+from tests.support.pages import draw_empty_figures
+from tests.support.synthetic_runs import answered, fitted_laws
 
 
 def place(rate: str, batch: str, state: str = "Succeeded", **measured: str) -> dict[str, str]:

@@ -17,8 +17,7 @@ from isoloss.laws import (
     loss_curvature,
 )
 from isoloss.validation.drift import drift
-from tests.support.synthetic_laws import answered, fitted_laws
-from tests.support.synthetic_runs import synthetic_runs
+from tests.support.synthetic_runs import answered, fitted_laws, synthetic_runs
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
 FLOPS_PER_TOKEN = 6 * 3e8

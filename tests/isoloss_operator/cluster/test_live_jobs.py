@@ -19,7 +19,7 @@ from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 OWNER = Owner(SWEEP, "research", "dense", "owner")
 GRACE = {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}

@@ -9,7 +9,7 @@ from isoloss_operator.cluster.rate_limit import (
     LONGEST_PAUSE_SECONDS,
     RateLimit,
 )
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 NEVER = float("inf")
 

@@ -34,7 +34,7 @@ from tests.support.builders import (
 )
 from tests.support.ledgers import read_back
 from tests.support.sweep_worlds import FIRST, POINTS, PREPARE_KEY, known, waiting, with_fit
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 UNPULLED = {"pod": waiting("ImagePullBackOff", "no such image")}
 QUEUED = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": ObservedWorkload("w")}

@@ -57,7 +57,7 @@ from tests.support.predictions import (
     refused,
     sweep,
 )
-from tests.support.synthetic_laws import fitted_laws, one_batch_size_laws
+from tests.support.synthetic_runs import fitted_laws, one_batch_size_laws
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
 

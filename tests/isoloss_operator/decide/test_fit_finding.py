@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from isoloss.laws import Refusal, RefusalReason
 from isoloss_operator.decide.law_status import laws_finding
-from tests.support.synthetic_laws import fitted_laws, one_batch_size_laws
+from tests.support.synthetic_runs import fitted_laws, one_batch_size_laws
 
 VAGUE = Refusal(RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE, "It may rise or fall.")
 

@@ -20,7 +20,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 POINTS = points()
 

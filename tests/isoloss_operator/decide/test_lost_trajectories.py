@@ -12,7 +12,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support import builders
 from tests.support.sweep_worlds import POINTS, flops_of, known, with_fit
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 SPENT = sum(point.flops for point in POINTS)
 

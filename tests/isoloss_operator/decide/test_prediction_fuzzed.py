@@ -25,7 +25,7 @@ from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
-from tests.support.fuzzing import fuzz
+from tests.support.chance import fuzz
 from tests.support.prediction_simulator import (
     CHECKPOINTS,
     PROBES,

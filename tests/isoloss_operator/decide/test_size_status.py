@@ -2,7 +2,7 @@
 
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointState
 from isoloss_operator.decide.status import size_statuses
-from tests.support.small_ledgers import done, record, report
+from tests.support.ledgers import done, record, report
 
 PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN
 

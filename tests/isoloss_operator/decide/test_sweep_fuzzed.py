@@ -22,7 +22,7 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, ledger_of, points
-from tests.support.fuzzing import fuzz
+from tests.support.chance import fuzz
 from tests.support.models import example_model
 from tests.support.simulator import (
     ANSWERED,

@@ -50,7 +50,7 @@ from tests.support.sweep_worlds import (
     waiting,
     with_fit,
 )
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
 

@@ -42,7 +42,7 @@ from tests.support.builders import (
     words,
 )
 from tests.support.ledgers import read_back
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 STATUS_LIMIT = 32 * 1024
 STORE_URI = "s3://bucket/" + "x" * 500

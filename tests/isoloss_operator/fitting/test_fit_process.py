@@ -36,8 +36,8 @@ from isoloss_operator.fitting.fitter import run_in_process
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
-from tests.support.clock import Clock
-from tests.support.empty_figures import draw_empty_figures
+from tests.support.chance import Clock
+from tests.support.pages import draw_empty_figures
 from tests.support.synthetic_trainer import synthetic_loss
 
 LAWS = "sweeps/x/laws.json"

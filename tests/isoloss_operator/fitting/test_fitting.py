@@ -24,9 +24,9 @@ from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_result
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 from isoloss_operator.store.storage import Storage
-from tests.support.empty_figures import draw_empty_figures
+from tests.support.pages import draw_empty_figures
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
-from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import fitted_laws
 
 REQUEST = FitRequest(
     inputs="first",

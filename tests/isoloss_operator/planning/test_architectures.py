@@ -1,12 +1,18 @@
 """Parameter counts: closed forms against figures that others published or built."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from kubernetes.utils.quantity import parse_quantity
 
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.commands.costs import planned
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B
 
@@ -256,3 +262,18 @@ def test_a_checkpoint_of_more_layers_or_heads_than_any_is_refused_before_its_sha
     config = {**LLAMA, "hidden_size": 65_536, "num_key_value_heads": 4, key: 16_384}
     with pytest.raises(NoDerivedProxy, match=f"config.json: {key}: 16,384 is more than 512"):
         derive_proxy(config, 1_000_000)
+
+
+EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
+
+
+@pytest.mark.parametrize("name", ["dense-sweep", "first-sweep", "moe-sweep", "search-sweep"])
+def test_an_examples_limit_holds_what_training_and_resuming_take(name: str) -> None:
+    spec = parse_sweep_spec(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"])
+    for size in planned(spec).sizes:
+        (own,) = (proxy.pod_template for proxy in spec.proxies if proxy.name == size.name)
+        template: dict[str, Any] = merge(spec.pod_template or {}, own or {})
+        (container,) = template["spec"]["containers"]
+        limit = parse_quantity(container["resources"]["limits"]["memory"])
+        needed = max(size.memory.host_build, *size.memory.host_train)
+        assert needed <= limit <= 3 * needed, size.name

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isoloss_operator.planning.flops import Convention, six_nd, token_flops
+from isoloss_operator.planning.flops import Convention, elapsed, six_nd, token_flops
 from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from tests.support.models import example_model
 
@@ -52,3 +52,20 @@ def test_six_nd_counts_the_head_and_not_the_look_up() -> None:
     """6 * (body + head) * tokens."""
     counts = parameter_counts(example_model("dense-100m"))
     assert six_nd(counts, 10) == 60.0 * (86_114_304 + 100_663_296)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "hours"),
+    [
+        pytest.param(1, 10.0, id="one after the other"),
+        pytest.param(2, 6.0, id="the dearest starts last"),
+        pytest.param(4, 4.0, id="as long as the longest"),
+        pytest.param(9, 4.0, id="more slots than Jobs"),
+    ],
+)
+def test_the_cheapest_start_first(parallelism: int, hours: float) -> None:
+    assert elapsed([4.0, 1.0, 3.0, 2.0], parallelism) == hours
+
+
+def test_no_jobs_take_no_time() -> None:
+    assert elapsed([], 4) == 0.0

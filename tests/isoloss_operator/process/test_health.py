@@ -16,7 +16,7 @@ from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.sweep_load import SweepLoad
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.settings import Settings
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 ORDER = ("namespace", "name", "state", "kind", "condition", "reason", "size", "bound")
 

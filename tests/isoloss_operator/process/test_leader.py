@@ -11,7 +11,7 @@ import pytest
 from isoloss_operator.cluster.client import Conflict, Unavailable
 from isoloss_operator.process import leader
 from isoloss_operator.process.leader import Elector, Terms
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 
 class Leases:

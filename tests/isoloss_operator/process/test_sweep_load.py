@@ -25,7 +25,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.small_ledgers import done, ledger, record
+from tests.support.ledgers import done, ledger, record
 
 POINTS = points()
 RUNS = {"working_since": NOW - timedelta(hours=1), "accelerators": 4}

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from isoloss_operator.process.workqueue import Workers, WorkQueue
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 pytestmark = pytest.mark.timeout(30)
 

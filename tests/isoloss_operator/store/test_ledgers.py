@@ -14,9 +14,8 @@ from isoloss_operator.planning.points import without_shards
 from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest
-from tests.support.clock import Clock
-from tests.support.ledgers import head_of, with_head
-from tests.support.small_ledgers import ledger, record
+from tests.support.chance import Clock
+from tests.support.ledgers import head_of, ledger, record, with_head
 
 FOLDER = "sweeps/dense-u"
 

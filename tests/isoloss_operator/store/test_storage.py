@@ -24,7 +24,7 @@ from isoloss_contract.trajectories import write_finished
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest, points, progress
-from tests.support.clock import Clock
+from tests.support.chance import Clock
 
 LAWS = "sweeps/x/laws.json"
 
