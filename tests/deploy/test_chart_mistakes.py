@@ -54,7 +54,19 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ("metrics.rules", {"enabled": True, "budgetUsedRatio": 90}, "/metrics/rules/budgetUsedRatio", "maximum: got 90, want 1"),
     ("extraEnv", {"A": "b"}, "/extraEnv", "want array"),
     ("extraEnv", [{"name": "ISOLOSS_WORKERS", "value": "9"}], "extraEnv: ISOLOSS_WORKERS", "is set by the chart itself"),
+    ("extraEnv", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "extraEnv: A is set by the chart itself", "or given twice"),
     ("serviceAccount.create", False, "serviceAccount.name", "is needed"),
+    ("replicas", 20, "/replicas", "maximum"),
+    ("passSeconds", 900, "/passSeconds", "aximum"),
+    ("crds.install", "yes", "/crds/install", "want boolean"),
+    ("storage.allowedPrefixes.Research", ["s3://b"], "at '/storage/allowedPrefixes'", "properties 'Research' not allowed"),
+    *(("storage.allowedPrefixes.a", [uri], "allowedPrefixes.a", "without .. and wildcards")
+      for uri in ("s3://b/..", "gs://b/../c", "file:///mnt/../etc")),
+    *(("commonLabels", {label: "true"}, "the chart itself sets", label)
+      for label in ("app.kubernetes.io/name", "rbac.authorization.k8s.io/aggregate-to-admin")),
+    ("podLabels", {"app.kubernetes.io/instance": "mine"}, "the chart itself sets", "app.kubernetes.io/instance"),
+    *(("resources.limits.memory", limit, f"{limit} is {has} MiB", "fitMemoryMiB 512 need 812 MiB")
+      for limit, has in {"0.5Gi": 512, "811Mi": 811, "850M": 810, "800000k": 762}.items()),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from demo.report import fetch_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
 from demo.watching import DemoFailed
 from isoloss.laws import RefusalReason
-from isoloss.status import View, headline
+from isoloss.status import View
 from isoloss.validation import Reason
 from isoloss.validation.outcome import UNDECIDED
 from isoloss_contract.records import DomainSource
@@ -160,17 +160,6 @@ def test_the_demo_gives_up_only_if_a_resource_is_stalled() -> None:
     assert not View(resource(Ready=("False", "StorageUnreachable", 1)), {}).stalled
 
 
-def test_progress_is_one_line() -> None:
-    sweep = resource(Ready=("False", "Training", 1))
-    sweep["status"] |= {
-        "points": {"total": 18, "succeeded": 4, "diverged": 1, "active": 2},
-        "active": [{"name": "demo-tiny-b2", "tokens": 1234567, "loss": "4.2"}],
-    }
-    view = View(sweep, {})
-    assert headline(view) == "points 5/18, 2 active, Training"
-    assert headline(View({}, {})) == "sweep: waiting for the operator"
-
-
 def asked_for_probes(status: str, reason: str, **answered: Any) -> Json:
     """A prediction that is ready, with probes."""
     found = resource(Ready=("True", "Predicted", 1), Validated=(status, reason, 1))
@@ -219,23 +208,6 @@ def places(done: int) -> Json:
     """Five, so many of them done."""
     states = ["Succeeded"] * done + ["Pending"] * (5 - done)
     return {"places": [{"state": state} for state in states]}
-
-
-def test_progress_goes_on_while_probes_train() -> None:
-    sweep = resource(Ready=("True", "Fitted", 1))
-    sweep["status"] |= {"points": {"total": 18, "succeeded": 18}}
-    training = asked_for_probes("Unknown", "SweepNotReady", validation=places(2))
-    assert headline(View(sweep, training)).endswith(
-        "learning rate 1.5e-3, batch size 4; probes 2/5, SweepNotReady"
-    )
-    judged = asked_for_probes("True", "AnswerHolds", validation=places(5))
-    assert headline(View(sweep, judged)).endswith("; probes 5/5, Validated True: AnswerHolds")
-
-
-def test_points_that_failed_for_good_are_not_shown_as_done() -> None:
-    points = {"total": 4, "succeeded": 1, "diverged": 1, "failed": 2}
-    view = View({"status": {"points": points}})
-    assert headline(view).startswith("points 2/4, 2 failed")
 
 
 def test_the_verdict_is_told_once_there_is_one() -> None:

@@ -46,8 +46,14 @@ PLAIN = ("qwen2", "olmo2", "smollm3", "glm4", "glm4_moe", "phi3", "granite")
 BIASED = [
     {**config, "attention_bias": True, "mlp_bias": True, "use_qk_norm": True}
     for config in PROXIES
-    if config["model_type"] in ("olmo2", "granite", "smollm3", "glm4_moe", "llama4_text")
+    if config["model_type"]
+    in ("llama", "qwen3", "olmo2", "granite", "smollm3", "glm4_moe", "llama4_text")
 ]
+UNUSUAL = [
+    {**QWEN3_MOE, "num_hidden_layers": 4, "mlp_only_layers": [1], "decoder_sparse_step": 2},
+    {**DEEPSEEK, "q_lora_rank": None, "attention_bias": True, "n_shared_experts": 2},
+]
+"""Layers of several kinds, and latent attention without a rank for its queries."""
 
 
 def family(config: dict[str, Any]) -> str:
@@ -63,7 +69,7 @@ def test_built_examples_have_the_counted_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("config", [*FAMILIES, *PROXIES, *BIASED], ids=family)
+@pytest.mark.parametrize("config", [*FAMILIES, *PROXIES, *BIASED, *UNUSUAL], ids=family)
 def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied: bool) -> None:
     config = {**config, "tie_word_embeddings": tied}
     with torch.device("meta"):

@@ -3,7 +3,7 @@
 import pytest
 
 from isoloss_operator.planning.flops import Convention, elapsed, six_nd, token_flops
-from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
+from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.models import example_model
 
 
@@ -39,13 +39,6 @@ def test_a_sliding_window_bounds_what_a_query_sees() -> None:
     config = {**example_model("dense-tiny"), "model_type": "mistral", "sliding_window": 2}
     flops = token_flops(config, 4)
     assert flops.attention_causal / flops.attention_full == pytest.approx(7 / 16)
-
-
-def test_a_mistral_has_the_window_that_transformers_gives_it() -> None:
-    """4096 where the configuration leaves it out; null means none."""
-    config = {**example_model("dense-tiny"), "model_type": "mistral"}
-    assert [each.window for each in attention_shapes(config)] == [4096]
-    assert [each.window for each in attention_shapes({**config, "sliding_window": None})] == [None]
 
 
 def test_six_nd_counts_the_head_and_not_the_look_up() -> None:
