@@ -68,6 +68,7 @@ from tests.isoloss_trainer.builders import (
     write_json_lines,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.chance import Clock
 
 
 def documents(count: int) -> list[str]:
@@ -864,12 +865,21 @@ def test_grouping_files_looks_at_each_once() -> None:
 # ------------------------------------------------------------------------------ stop and go on
 
 
+def in_units(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, documents_each: int = 20
+) -> None:
+    """So many files of so many documents, each of which is a unit."""
+    texts = documents(files * documents_each)
+    for number in range(files):
+        own = texts[number * documents_each :][:documents_each]
+        write_json_lines(folder / f"{number:02}.jsonl", own)
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+
+
 def test_an_interrupted_preparation_continues_and_ends_the_same(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(4):
-        write_json_lines(tmp_path / f"{number}.jsonl", documents(80)[number * 20 :][:20])
-    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    in_units(tmp_path, monkeypatch, 4)
     task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
     with pytest.raises(Interrupted):
         run(task, StopAfter(2))
@@ -1009,9 +1019,7 @@ def _pods(task: PrepareTask, monkeypatch: pytest.MonkeyPatch, indexes: list[int]
 def test_pods_of_one_job_share_the_units_and_make_the_same_corpus(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(5):
-        write_json_lines(tmp_path / f"{number}.jsonl", documents(100)[number * 20 :][:20])
-    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    in_units(tmp_path, monkeypatch, 5)
     alone = domain_task(corpus, tmp_path / "alone", f"{uri(tmp_path)}/*.jsonl")
     shared = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
     shared = shared.model_copy(update={"pods": 3})
@@ -1023,11 +1031,11 @@ def test_pods_of_one_job_share_the_units_and_make_the_same_corpus(
         lambda f, x, t: (read.append(Path(x.path).name), original(f, x, t))[1],
     )
     _pods(shared, monkeypatch, [2])
-    assert read == ["2.jsonl"]
+    assert read == ["02.jsonl"]
     store = Store(shared.store_uri)
     assert not store.exists(layout.data_manifest(shared.config.key))
     _pods(shared, monkeypatch, [1, 0])
-    assert sorted(read) == [f"{number}.jsonl" for number in range(5)]
+    assert sorted(read) == [f"{number:02}.jsonl" for number in range(5)]
     monkeypatch.delenv(POD_INDEX_VARIABLE)
     manifest = store.read_record(layout.data_manifest(shared.config.key), DataManifest)
     assert manifest == run(alone)
@@ -1036,9 +1044,7 @@ def test_pods_of_one_job_share_the_units_and_make_the_same_corpus(
 def test_the_first_pod_waits_for_the_others_and_then_does_their_work(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(3):
-        write_json_lines(tmp_path / f"{number}.jsonl", documents(60)[number * 20 :][:20])
-    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    in_units(tmp_path, monkeypatch, 3)
     monkeypatch.setattr(prepare_module, "TAKEOVER_SECONDS", 2.0)
     waits: list[float] = []
     clock = itertools.count()
@@ -1055,38 +1061,26 @@ def test_all_units_of_a_lost_pod_are_waited_for_once(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten of them, by a clock of the test's."""
-    for number in range(20):
-        write_json_lines(tmp_path / f"{number:02}.jsonl", documents(200)[number * 10 :][:10])
-    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
-    now = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
-    monkeypatch.setattr(prepare_module, "time", clock)
+    in_units(tmp_path, monkeypatch, 20, 10)
+    clock = Clock()
+    monkeypatch.setattr(
+        prepare_module, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep)
+    )
     task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
     run(task.model_copy(update={"pods": 2}))
-    assert 0 <= now - prepare_module.TAKEOVER_SECONDS <= 2 * prepare_module.POLL_SECONDS
+    assert 0 <= clock.now - prepare_module.TAKEOVER_SECONDS <= 2 * prepare_module.POLL_SECONDS
 
 
 def test_a_pod_that_still_works_is_waited_for_again(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first of its units was prepared for it, it finished another."""
-    for number in range(6):
-        write_json_lines(tmp_path / f"{number}.jsonl", documents(60)[number * 10 :][:10])
-    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
-    now, taken, original = 0.0, list[float](), prepare_unit
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
+    in_units(tmp_path, monkeypatch, 6, 10)
+    clock, taken, original = Clock(), list[float](), prepare_unit
 
     def taking(run: Preparation, unit: Unit) -> PreparedUnit:
-        if now:
-            taken.append(now)
+        if clock.now:
+            taken.append(clock.now)
         if len(taken) == 1:
             original(run, theirs)
         return original(run, unit)
@@ -1095,8 +1089,9 @@ def test_a_pod_that_still_works_is_waited_for_again(
     task = task.model_copy(update={"pods": 2})
     digest = load_tokenizer(task.config.tokenizer).digest
     theirs = find_units(task.config.domains[0], *find_files(task.config.domains[0]), digest)[1]
-    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
-    monkeypatch.setattr(prepare_module, "time", clock)
+    monkeypatch.setattr(
+        prepare_module, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep)
+    )
     monkeypatch.setattr(prepare_module, "prepare_unit", taking)
     run(task)
     assert taken[1] - taken[0] >= prepare_module.TAKEOVER_SECONDS

@@ -507,48 +507,33 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
     assert result.attempts == 2
 
 
-def test_the_claim_is_renewed_while_a_run_is_being_built(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        pytest.param(Learner, "__init__", id="the run is being built"),
+        pytest.param(Checkpoints, "_write", id="its last checkpoint is being written"),
+    ],
+)
+def test_the_claim_is_renewed_while(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
 ) -> None:
-    """Or another sweep would take over a point whose weights take a minute to load."""
-    task = prepared.train_task()
-    monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
-    monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
-    beaten, beat, build = threading.Event(), Fence.beat, Learner.__init__
-
-    def noted(self: Fence) -> None:
-        beat(self)
-        beaten.set()
-
-    def slow(self: Learner, *arguments: Any) -> None:
-        assert beaten.wait(20), "no heartbeat"
-        build(self, *arguments)
-
-    monkeypatch.setattr(Fence, "beat", noted)
-    monkeypatch.setattr(Learner, "__init__", slow)
-    run(task)
-
-
-def test_the_claim_is_renewed_while_the_last_checkpoint_is_being_written(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or another sweep would take over a point that is trained, and its result would not be written."""
+    """Or another sweep would take over a point whose weights take a minute to load, or one that is trained."""
     task = prepared.train_task(tokens=512)
     monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
     monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
-    beaten, beat, write = threading.Event(), Fence.beat, Checkpoints._write
+    beaten, beat, original = threading.Event(), Fence.beat, getattr(owner, method)
 
     def noted(self: Fence) -> None:
         beat(self)
         beaten.set()
 
-    def slow(self: Checkpoints, *rest: Any) -> None:
+    def slow(self: Any, *rest: Any) -> None:
         beaten.clear()
         assert beaten.wait(20), "no heartbeat"
-        write(self, *rest)
+        original(self, *rest)
 
     monkeypatch.setattr(Fence, "beat", noted)
-    monkeypatch.setattr(Checkpoints, "_write", slow)
+    monkeypatch.setattr(owner, method, slow)
     assert run(task).tokens == 512
 
 

@@ -118,13 +118,6 @@ def test_a_search_names_the_whole_grid_where_it_gives_its_cost(init: Isoloss, ll
     assert "The sweep costs" in init(*asked, "--grid", "--out", "grid.yaml").words
 
 
-@pytest.mark.parametrize("share", ["0", "1.5"])
-def test_a_share_that_is_none_is_refused(init: Isoloss, llama: str, share: str) -> None:
-    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", share)
-    assert ended.code == 2
-    assert "--validate: must be above 0 and at most 1" in ended.err
-
-
 def named_size(name: str) -> int:
     """Parameters that a size was derived for, which its name has."""
     return count("size", name.removeprefix("proxy-").replace("-", ".").upper())
@@ -166,23 +159,24 @@ def test_what_is_written_is_valid_and_the_plan_reads_it(
     assert "Evaluations take up to" not in said
 
 
-@pytest.mark.parametrize(
-    ("tokens", "cost", "total"), [("43B", 0.08, 0.12), ("430B", 0.05, 0.12)], ids=["43B", "430B"]
-)
 def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
-    init: Isoloss, llama: str, tokens: str, cost: float, total: float
+    init: Isoloss, llama: str
 ) -> None:
-    """Of an 8B model. The expected cost alone was a quarter of 43B tokens when designs were as large as half of the run allowed."""
-    document = init("--checkpoint", llama, *CORPUS, "--tokens", tokens, "--json").document
-    (chosen,) = (each for each in document["designs"] if each["chosen"])
-    assert chosen["expected_cost_share"] <= cost
-    assert chosen["expected_cost_share"] + chosen["expected_regret_share"] <= total
-    sums = [
-        each["expected_cost_share"] + each["expected_regret_share"] for each in document["designs"]
-    ]
-    assert min(sums) == pytest.approx(
-        chosen["expected_cost_share"] + chosen["expected_regret_share"]
-    )
+    """Of an 8B model. The expected cost alone was a quarter of 43B tokens when designs were as large as half of the run
+    allowed. A run of ten times the tokens is worth a dearer sweep that is a smaller share of it."""
+    found = []
+    for tokens, cost in (("43B", 0.08), ("430B", 0.05)):
+        asked = ("--checkpoint", llama, *CORPUS, "--tokens", tokens, "--out", f"{tokens}.yaml")
+        designs = init(*asked, "--json").document["designs"]
+        (chosen,) = (each for each in designs if each["chosen"])
+        sums = [each["expected_cost_share"] + each["expected_regret_share"] for each in designs]
+        assert chosen["expected_cost_share"] <= cost
+        assert min(sums) <= 0.12
+        assert sums[designs.index(chosen)] == pytest.approx(min(sums))
+        found.append(chosen)
+    short, long = found
+    assert short["expected_hours"] < long["expected_hours"] < 20 * short["expected_hours"]
+    assert long["expected_regret_share"] < short["expected_regret_share"]
 
 
 def test_the_designs_go_from_cheap_to_dear_and_each_loses_less(init: Isoloss, llama: str) -> None:
@@ -368,6 +362,10 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--name": "My sweep"}, "--name: My sweep: must be at most 63 lower-case letters"),
         ({"--spend": "5"}, "--spend: 5 is not a cap: write a share of the planned run such as 5%"),
         ({"--spend": "0%"}, "--spend: 0% is not a cap"),
+        *(
+            ({"--validate": share}, "--validate: must be above 0 and at most 1")
+            for share in ("0", "1.5")
+        ),
         ({"--sequence-length": "9000"}, "--sequence-length: 9000 is more than the 8192 positions"),
     ],
     ids=str,
@@ -378,32 +376,6 @@ def test_an_error_names_the_option_and_what_it_should_be(
     asked = {"--checkpoint": llama, "--corpus": CORPUS[1], "--tokens": "55B", **options}
     assert_refused(init(*(word for pair in asked.items() for word in pair)), words)
     assert list(Path().iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        (
-            {"model_type": "gpt2"},
-            "config.json: architectures: is missing: it names a causal language model, such as GPT2LM",
-        ),
-        ({**LLAMA_3_8B, "hidden_size": None}, "config.json: hidden_size: is required"),
-        (
-            {**LLAMA_3_8B, "max_position_embeddings": "8k"},
-            "max_position_embeddings: must be an integer",
-        ),
-        ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
-        ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
-    ],
-    ids=["no architecture", "size", "positions", "layers by number", "nothing smaller"],
-)
-def test_a_config_that_gives_no_proxies_is_refused_by_its_field(
-    init: Isoloss, tmp_path: Path, config: dict[str, Any], words: str
-) -> None:
-    uri = write_checkpoint(tmp_path / "models" / "odd", config)
-    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "55B")
-    assert_refused(ended, words)
-    assert "--checkpoint: " in ended.err
 
 
 DIFFERS = {
@@ -543,6 +515,17 @@ def test_of_another_family_no_continued_run_is_written(
     ("config", "words"),
     [
         (
+            {"model_type": "gpt2"},
+            "architectures: is missing: it names a causal language model, such as GPT2LM",
+        ),
+        ({**LLAMA_3_8B, "hidden_size": None}, "config.json: hidden_size: is required"),
+        (
+            {**LLAMA_3_8B, "max_position_embeddings": "8k"},
+            "max_position_embeddings: must be an integer",
+        ),
+        ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
+        ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
+        (
             {"architectures": ["BertForMaskedLM"], "model_type": "bert"},
             "BertForMaskedLM is not a ca",
         ),
@@ -599,7 +582,7 @@ def test_what_is_no_causal_language_model_with_sizes_is_refused_by_its_field(
     uri = write_checkpoint(tmp_path / "models" / "odd", config)
     ended = init("--checkpoint", uri, *CORPUS, "--tokens", "20B")
     assert_refused(ended, words)
-    assert "config.json: " in ended.err
+    assert "--checkpoint: " in ended.err
 
 
 def test_a_checkpoint_without_config_or_tokenizer_is_named(init: Isoloss, llama: str) -> None:
@@ -745,22 +728,6 @@ def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
     assert plan["accelerator_hours"] == ended.document["accelerator_hours"]
 
 
-def test_a_longer_run_is_worth_a_dearer_sweep_that_is_a_smaller_share(
-    init: Isoloss, llama: str
-) -> None:
-    """Ten times the tokens: more hours, of a run that takes ten times as many."""
-    chosen = []
-    for tokens in ("43B", "430B"):
-        path = f"{tokens}.yaml"
-        document = init(
-            *("--checkpoint", llama, *CORPUS, "--tokens", tokens, "--out", path, "--json")
-        ).document
-        chosen += [each for each in document["designs"] if each["chosen"]]
-    short, long = chosen
-    assert short["expected_hours"] < long["expected_hours"] < 20 * short["expected_hours"]
-    assert long["expected_regret_share"] < short["expected_regret_share"]
-
-
 def test_domains_are_named_by_their_folders_each_once(init: Isoloss, llama: str) -> None:
     uris = (
         "s3://c/The_Pile/",
@@ -777,10 +744,3 @@ def test_domains_are_named_by_their_folders_each_once(init: Isoloss, llama: str)
         ("c", "s3://c/code.jsonl"),
         ("c-2", "gs://c/x.json.gz"),
     ]
-
-
-@pytest.mark.parametrize("text", ["55,000,000,000", "55,000M", "55_000M", "55e9", "5.5e+10"])
-def test_thousands_may_be_separated(init: Isoloss, llama: str, text: str) -> None:
-    assert init("--checkpoint", llama, *CORPUS, "--tokens", text).code == 0
-    _, prediction = specs(Path("llama-3-8b.yaml"))
-    assert prediction.budget.tokens == 55_000_000_000

@@ -252,7 +252,13 @@ def test_the_help_has_choices_as_they_are_written(
     ("text", "tokens"),
     [
         *(("5e9", 5e9), ("5.e9", 5e9), (".5e10", 5e9), ("+5e+09", 5e9), ("5000000000.0", 5e9)),
-        *(("5B", 5e9), ("2.5T", 2.5e12), ("1,000M", 1e9), ("1_000M", 1e9)),
+        *(
+            ("5B", 5e9),
+            ("2.5T", 2.5e12),
+            ("1,000M", 1e9),
+            ("1_000M", 1e9),
+            ("55,000,000,000", 5.5e10),
+        ),
     ],
 )
 def test_counts_are_taken_as_floats_are_written_and_with_a_letter(

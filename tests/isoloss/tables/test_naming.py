@@ -36,6 +36,12 @@ SETTINGS: Columns = {
     "sequence_length": [2048, 2048],
     "learning_rate": [3e-4, 6e-4],
 }
+PER_DEVICE: Columns = {
+    **{name: cells for name, cells in LOGGED.items() if name != "batch_size"},
+    "per_device_train_batch_size": [8] * 6,
+    "gradient_accumulation_steps": [2] * 6,
+}
+"""With the batch of one device in place of all."""
 TRACKED = ("run", "train/global_step", "eval/loss")
 """Columns of LOGGED without those of SETTINGS."""
 
@@ -239,7 +245,8 @@ def test_two_losses_at_one_step_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["gradient_accumulation_steps", "world_size", "params.num_processes"]
+    "name",
+    ["gradient_accumulation_steps", "world_size", "params.num_processes", "num_nodes", "nnodes"],
 )
 def test_a_batch_size_beside_devices_or_accumulation_is_not_trusted(name: str) -> None:
     said = refusal(changed(**{name: [8] * 6}))
@@ -269,9 +276,7 @@ def test_the_batch_of_one_device_is_refused_without_devices_and_accumulation(
 
 def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> None:
     columns = changed(
-        batch_size=None,
-        per_device_train_batch_size=[8] * 6,
-        gradient_accumulation_steps=[2] * 6,
+        PER_DEVICE,
         world_size=[4] * 6,
     )
     table = read(columns)
@@ -287,9 +292,7 @@ def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> No
 )
 def test_devices_of_one_node_and_those_that_share_a_batch_are_not_all_devices(name: str) -> None:
     columns = changed(
-        batch_size=None,
-        per_device_train_batch_size=[8] * 6,
-        gradient_accumulation_steps=[2] * 6,
+        PER_DEVICE,
         num_gpus=[4] * 6,
         **{name: [2] * 6},
     )
@@ -301,25 +304,16 @@ def test_devices_of_one_node_and_those_that_share_a_batch_are_not_all_devices(na
 
 def test_a_world_size_counts_the_devices_of_all_nodes() -> None:
     columns = changed(
-        batch_size=None,
-        per_device_train_batch_size=[8] * 6,
-        gradient_accumulation_steps=[2] * 6,
+        PER_DEVICE,
         world_size=[4] * 6,
         num_nodes=[2] * 6,
     )
     assert read(columns).runs[0].batch_size == 64
 
 
-@pytest.mark.parametrize("name", ["num_nodes", "nnodes"])
-def test_a_batch_size_beside_several_nodes_is_not_trusted(name: str) -> None:
-    assert "may be the batch of one device" in refusal(changed(**{name: [4] * 6}))
-
-
 def test_two_counts_of_devices_are_refused() -> None:
     columns = changed(
-        batch_size=None,
-        per_device_train_batch_size=[8] * 6,
-        gradient_accumulation_steps=[2] * 6,
+        PER_DEVICE,
         world_size=[4] * 6,
         num_gpus=[8] * 6,
     )
