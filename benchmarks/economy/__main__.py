@@ -31,8 +31,11 @@ from benchmarks.economy.outcomes import (
     table,
 )
 from benchmarks.science.tables import DENSE, MOE, CellKey, data_folder, load, tell_missing
+from isoloss_operator.commands.design import NEAR, SPACINGS
 
 SEEDS, BRIEF_SEEDS = 4, 1
+CLOSEST = SPACINGS[0] / NEAR
+"""Sizes that isoloss init compares are no closer."""
 Frontier = dict[str, list[Outcome]]
 
 
@@ -52,7 +55,11 @@ def main() -> int:
             continue
         sweep = load(folder / file)
         found = published.outcomes(sweep, brief=given.brief)
-        groups.append((name, [each for some in found.values() for each in some]))
+        every = [each for some in found.values() for each in some]
+        groups.append((name, [each for each in every if each.spacing >= CLOSEST]))
+        groups.append(
+            (f"{name}, closer sizes", [each for each in every if each.spacing < CLOSEST])
+        )
         frontiers[name] = _frontier(found)
         free[name] = published.without_a_sweep(sweep, sorted(found))
     chosen: Frontier = {}

@@ -25,7 +25,9 @@ class Outcome:
     expected: float
     """Nats, before a loss was known."""
     size: float
-    """Parameters of its largest size."""
+    """Parameters of its largest size, …"""
+    spacing: float
+    """… over those of its smallest."""
     reported: float | None = None
     """Nats that the answer itself says; None: it was refused."""
     measured: float | None = None

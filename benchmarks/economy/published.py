@@ -89,7 +89,7 @@ def outcomes(table: Table, *, brief: bool) -> dict[CellKey, list[Outcome]]:
     found: dict[CellKey, list[Outcome]] = {}
     for part in parts(table, brief=brief):
         most = max(n * d for n, d in part.cells)
-        largest = max(n for n, _ in part.cells)
+        smallest, *_, largest = sorted(n for n, _ in part.cells)
         beyond = [
             key
             for key in judges
@@ -99,7 +99,7 @@ def outcomes(table: Table, *, brief: bool) -> dict[CellKey, list[Outcome]]:
         for n, d in beyond:
             expected = part.known.outlook(Target(n, d)).nats
             cost = part.flops / (6.0 * n * d)
-            asking = Outcome(part.number, cost, expected, largest)
+            asking = Outcome(part.number, cost, expected, largest, largest / smallest)
             found.setdefault((n, d), []).append(asked(asking, laws, (n, d), judges[n, d]))
     return found
 

@@ -67,7 +67,7 @@ def _outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
     laws = fit_laws(runs_on(truth, layout, seed), FitOptions(bootstrap_samples=20))
     n, d = TARGET.params, TARGET.tokens
     expected = design.outlook.wasted * _slope(truth, n, d)
-    asking = Outcome(number, design.cost, expected, sizes[-1])
+    asking = Outcome(number, design.cost, expected, sizes[-1], sizes[-1] / sizes[0])
     return asked(asking, laws, (n, d), SyntheticJudge(truth, n, d))
 
 

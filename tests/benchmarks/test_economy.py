@@ -5,9 +5,9 @@ import pytest
 from benchmarks.economy import synthetic
 from benchmarks.economy.outcomes import Outcome, best_within, largest_within, mean_line, table
 
-CHEAP = Outcome(1, 0.02, 6e-3, 1e8, 7e-3, 8e-3)
-DEAR = Outcome(2, 0.2, 1e-3, 4e8, 2e-3, 3e-3)
-REFUSED = Outcome(3, 0.4, 2e-3, 8e8)
+CHEAP = Outcome(1, 0.02, 6e-3, 1e8, 2.0, 7e-3, 8e-3)
+DEAR = Outcome(2, 0.2, 1e-3, 4e8, 4.0, 2e-3, 3e-3)
+REFUSED = Outcome(3, 0.4, 2e-3, 8e8, 4.0)
 EVERY = (CHEAP, DEAR, REFUSED)
 
 
