@@ -1,6 +1,6 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
 Worlds are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
 remain) and synthetic surfaces with trajectories and noise. All strategies are charged for the tokens that they
@@ -21,15 +21,12 @@ had been trained. A size costs 1.8 times the one before or more, except where al
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -41,7 +38,6 @@ from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
 from isoloss_operator.api import Search
 
-KEPT = Path(".bench/search.jsonl")
 QUICK_EVERY = 24
 """Of the synthetic worlds, how many a quick run skips to the next."""
 RIVALS = {
@@ -98,6 +94,8 @@ def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     for word in (*scores.GRIDS, *(f" {count} sizes" for count in (2, 3, 4, 5)), "0.0015", "0.004"):
         found = [r for r in results if word in r[0].world and r[0].place != "outside"]
         yield from _line_of(word.strip(), found)
+    for group in ("dense", "mixtures", "synthetic"):
+        yield scores.expected(group, [r[1] for r in results if group in r[0].world])
     yield scores.mended([r[1] for r in results])
     yield scores.placing([r[0] for r in results], [r[1] for r in results])
     within = [r for r in results if r[0].place != "outside"]
@@ -114,7 +112,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
     parser.add_argument("--quick", action="store_true", help="a few synthetic worlds, in seconds")
-    parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
     parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
     parser.add_argument("--seeds", type=int, default=2, help="synthetic worlds of each kind")
@@ -132,30 +129,12 @@ def main() -> int:
         chosen = islice(synthetic_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
         print("\n".join(table([judged(world) for world in chosen])))
         return code
-    results = _kept() if given.resume else []
-    KEPT.parent.mkdir(exist_ok=True)
     worlds = list(all_worlds(given.data, given.seeds, given.draw))
     random.Random(0).shuffle(worlds)  # so that a part of them is a fair sample
-    left = worlds[len(results) : given.worlds]
-    with (
-        KEPT.open("a" if given.resume else "w") as kept,
-        ProcessPoolExecutor(given.jobs) as pool,
-    ):
-        for found in pool.map(judged, left):
-            results.append(found)
-            kept.write(json.dumps([asdict(result) for result in found]) + "\n")
-            kept.flush()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        results = list(pool.map(judged, worlds[: given.worlds]))
     print("\n".join(table(results)))
     return code
-
-
-def _kept() -> list[list[scores.Result]]:
-    if not KEPT.exists():
-        return []
-    return [
-        [scores.Result.of_json(r) for r in json.loads(row)]
-        for row in KEPT.read_text().splitlines()
-    ]
 
 
 if __name__ == "__main__":

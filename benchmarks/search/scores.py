@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,8 @@ class Judged:
     held: tuple[bool, ...]
     """Of learning rate and batch size: whether the 80% interval, widened by the judge's own error, holds
     the optimum."""
+    expected: float
+    """Nats, before a loss was known."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,6 @@ class Result:
     elapsed: tuple[float, ...] = ()
     """With each number of Jobs at a time of PARALLELISM, over the whole grids' with one; empty: not played in rounds."""
 
-    @staticmethod
-    def of_json(found: dict[str, Any]) -> Result:
-        """The inverse of asdict, with lists for tuples."""
-        judged = {
-            key: None
-            if found[key] is None
-            else Judged(**{**found[key], "held": tuple(found[key]["held"])})
-            for key in ("here", "beyond")
-        }
-        return Result(**{**found, **judged, "elapsed": tuple(found["elapsed"])})
-
 
 def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
     """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
@@ -76,8 +66,8 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         strategy,
         searched.flops / whole,
         searched.trained_flops / whole,
-        _judged(answer(world.here.params, world.here.tokens), world.here),
-        None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
+        _judged(answer, world, world.here),
+        None if beyond is None else _judged(answer, world, beyond),
         _is_surrounded(world.here, searched.runs),
         laws.loss_compute.refusal is None,
         tuple(searched.elapsed(jobs) / whole for jobs in PARALLELISM) if searched.rounds else (),
@@ -96,14 +86,17 @@ def _is_surrounded(target: Target, runs: Sequence[Run]) -> bool:
     )
 
 
-def _judged(answer: Answer | None, target: Target) -> Judged | None:
+def _judged(
+    ask: Callable[[float, float], Answer | None], world: World, target: Target
+) -> Judged | None:
+    answer = ask(target.params, target.tokens)
     if answer is None:
         return None
     score = Score()
     regret = record(score, answer, target.truth)
     assert regret is not None  # there is an answer
     held = tuple(bool(error <= 1.0) for error, _ in score.errors)
-    return Judged(answer.log_rate, answer.log_batch, regret, held)
+    return Judged(answer.log_rate, answer.log_batch, regret, held, world.expected_regret(target))
 
 
 HEADER = (
@@ -145,6 +138,15 @@ def _added(pairs: Sequence[tuple[Judged, Judged]]) -> str:
 
 def _mean(values: Sequence[float | bool]) -> float:
     return float(np.mean(values)) if values else float("nan")
+
+
+def expected(name: str, found: Sequence[Result]) -> str:
+    """Means of what answers were expected to lose and lost, thousandths of a nat, at the largest size and beyond it."""
+    words = []
+    for judged in ([r.here for r in found], [r.beyond for r in found]):
+        nats = [(1e3 * each.expected, 1e3 * each.regret) for each in judged if each]
+        words.append("{:.2f} / {:.2f}".format(*np.mean(nats, axis=0)) if nats else "-")
+    return f"{name}: expected / measured regret {words[0]}, beyond {words[1]}"
 
 
 def mended(found: Sequence[Result]) -> str:

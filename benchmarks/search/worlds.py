@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from benchmarks.science.cases import Truth
 from benchmarks.science.shapes import EVALUATION_NOISE, SyntheticJudge, surface
 from benchmarks.science.tables import SEQUENCE
+from isoloss import design
+from isoloss.design import Knowledge, PlannedRun, Setting, grid_about
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 from tests.support.synthetic import Skewed, Synthetic, Valley
@@ -62,6 +64,17 @@ class World(ABC):
     def target(self, params: float, tokens: float) -> Target:
         """With its truth."""
         return Target(params, tokens, self.truth_at(params, tokens))
+
+    def expected_regret(self, target: Target) -> float:
+        """Nats that an answer there is expected to lose, before a loss is known, from whole grids about their optima."""
+        setting, sizes = Setting.usual(), [(size.params, size.tokens) for size in self.sizes]
+        grids: list[PlannedRun] = []
+        for size in self.sizes:
+            step = float(np.exp(np.median(np.diff(np.log(size.learning_rates)))))
+            lines = len(size.learning_rates)
+            grids += grid_about(setting, size.params, size.tokens, lines, factor=step)
+        known = Knowledge.of(setting, sizes, grids)
+        return known.outlook(design.Target(target.params, target.tokens)).nats
 
     def size_of(self, point: Point) -> Size:
         """The point's size."""

@@ -1,13 +1,10 @@
 """The comparison of searches, briefly: one synthetic world and one window of a table, and what is printed of them."""
 
-from dataclasses import asdict
-
 import numpy as np
 
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
 from benchmarks.search.published import replay, table_worlds
-from benchmarks.search.scores import Result
 from benchmarks.search.worlds import synthetic_world
 from isoloss.laws import Run
 from tests.support.synthetic import Synthetic
@@ -30,7 +27,7 @@ def published() -> Table:
     return Table(tuple(runs), tuple(cells))
 
 
-def test_every_strategy_is_played_and_judged_and_survives_being_stored() -> None:
+def test_every_strategy_is_played_and_judged() -> None:
     window = next(table_worlds(replay("made up", published())))
     worlds = (synthetic_world("scattered", 0.0015, 2, 0), window)
     compared = [compare(world, samples=5) for world in worlds]
@@ -38,6 +35,6 @@ def test_every_strategy_is_played_and_judged_and_survives_being_stored() -> None
         exhaustive, *others = results
         assert exhaustive.share == 1.0
         assert all(0 < result.share < 1.5 for result in others)
-        assert [Result.of_json(asdict(result)) for result in results] == results
     text = "\n".join(table(compared))
     assert all(result.strategy in text for result in compared[0][1:])
+    assert "synthetic: expected / measured regret" in text
