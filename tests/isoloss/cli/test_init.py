@@ -165,18 +165,19 @@ def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
     """Of an 8B model. The expected cost alone was a quarter of 43B tokens when designs were as large as half of the run
     allowed. A run of ten times the tokens is worth a dearer sweep that is a smaller share of it."""
     found = []
-    for tokens, cost in (("43B", 0.08), ("430B", 0.05)):
+    for tokens, cost in (("43B", 0.08), ("430B", 0.03)):
         asked = ("--checkpoint", llama, *CORPUS, "--tokens", tokens, "--out", f"{tokens}.yaml")
         designs = init(*asked, "--json").document["designs"]
         (chosen,) = (each for each in designs if each["chosen"])
         sums = [each["expected_cost_share"] + each["expected_regret_share"] for each in designs]
         assert chosen["expected_cost_share"] <= cost
-        assert min(sums) <= 0.12
+        assert min(sums) <= 0.10
         assert sums[designs.index(chosen)] == pytest.approx(min(sums))
-        found.append(chosen)
-    short, long = found
+        found.append((min(sums), chosen))
+    (sum_of_short, short), (sum_of_long, long) = found
     assert short["expected_hours"] < long["expected_hours"] < 20 * short["expected_hours"]
-    assert long["expected_regret_share"] < short["expected_regret_share"]
+    assert long["expected_cost_share"] < short["expected_cost_share"]
+    assert sum_of_long < sum_of_short
 
 
 def test_the_designs_go_from_cheap_to_dear_and_each_loses_less(init: Isoloss, llama: str) -> None:
