@@ -124,6 +124,7 @@ LINK = Size(
     parts=(
         *(Part(past, until) for until in (1, 2, 4, 8) for past in (None, _FAR_5)),
         *(Part(Checkpoint(text, 5, slower=2), 4) for text in (FAR, NEAR)),
+        Part(Checkpoint(FAR, 5, slower=1), 4),
         *(Part(past, 8) for past in (_NEAR_5, _NEAR_20)),
     ),
     lowest_batch=1,
