@@ -137,3 +137,30 @@ def test_a_size_of_three_runs_at_one_token_count_shows_nothing_and_harms_nothing
     refusal = fit_laws(runs, OPTIONS).surface.refusal
     assert refusal is not None
     assert refusal.figures["params"] == pytest.approx(6e8)
+
+
+def runs_of_a_coarse_grid(sizes, tokens, off, rng):  # type: ignore[no-untyped-def]
+    """Factors of 4, moved by `off` steps, and the surface that they are on."""
+    truth, runs = surface("exact", 0), []
+    for n, d in zip(sizes, tokens, strict=True):
+        seen = np.geomspace(0.02 * d, d, 24)
+        for i, j in np.ndindex(3, 3):
+            rate = truth.rate(n, d) * 4.0 ** (i - 1 + off[0])
+            batch = truth.batch(n, d) * 4.0 ** (j - 1 + off[1])
+            losses = np.array([truth.loss(n, t, batch, rate) for t in seen])
+            losses += 0.0007 * rng.standard_normal() + 0.0003 * rng.standard_normal(24)
+            runs.append(Run(f"{n:g}-{i}-{j}", n, batch, 2048, rate, seen, losses))
+    return runs, truth
+
+
+def test_coarse_grids_that_lie_off_to_one_side_at_every_size_hold_the_best_rate():
+    """The scale of the waste drifts over tokens, which shows as an exponent: two thirds were held, of answers that lose 0.0003 nats."""
+    sizes, tokens, held = (2e7, 8e7, 3e8), (1.5e9, 4e9, 1.2e10), []
+    for seed in range(6):
+        off = (0.35 if seed % 2 else -0.35, 0.2 if seed % 3 else -0.2)
+        runs, truth = runs_of_a_coarse_grid(sizes, tokens, off, np.random.default_rng(seed))
+        laws = fit_laws(runs, OPTIONS)
+        n, d = sizes[-1], tokens[-1]
+        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n)).learning_rate
+        held.append(found.low <= truth.rate(n, d) <= found.high)
+    assert np.mean(held) >= 0.8

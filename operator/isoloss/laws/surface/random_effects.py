@@ -190,6 +190,17 @@ def posterior(fit: LinearFit) -> Posterior:
     return Posterior(0.5 * (every + every.T), mean, shown.law_noise, scale)
 
 
+def drifts(fit: LinearFit, scale: float) -> Array:
+    """(2, 2) second moments of the last two unseen coefficients given what the residuals show, with u and v so many times as usual."""
+    shown, prior = _shown(fit), fit.priors(scale)
+    free = _varying(shown.noise + shown.of_effects @ prior @ shown.of_effects.T)
+    last = slice(2 * fit.count + fit.unseen.shape[1] - 2, 2 * fit.count + fit.unseen.shape[1])
+    # These combinations vary by 1 each.
+    gain = prior[last] @ (free @ shown.of_effects).T
+    mean = gain @ (free @ shown.values)
+    return np.asarray(prior[last, last] - gain @ gain.T + np.outer(mean, mean), dtype=float)
+
+
 @dataclass(frozen=True)
 class _Shown:
     """y and the law's error as linear in effects and noise."""

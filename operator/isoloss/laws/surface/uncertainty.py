@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,12 +11,13 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.results import LawError
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.noise import Noise
-from isoloss.laws.surface.random_effects import LinearFit, Posterior, Usual, posterior
+from isoloss.laws.surface.random_effects import LinearFit, Posterior, Usual, drifts, posterior
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 from isoloss.usual import (
     BATCH_EXPONENT_ERRORS,
     EXPONENT_SCATTER,
     FLAT_SCATTER,
+    SCALE_ERROR,
     STEEP_SCATTER,
     TOKEN_CURVATURE_SCATTER,
     USUAL_BATCH_EXPONENTS,
@@ -112,12 +113,31 @@ class Uncertainty:
         variances = np.diag(self.posterior.covariance)[TOKEN_CURVATURES]
         return bool((means**2 > CLEAR**2 * variances).any())
 
+    @property
+    def _of_drifting_scale(self) -> Array:
+        """(6, 6) what a scale of the waste that drifts over sizes and tokens adds to the error of a fitted law.
+
+        A grid that is off to one side at every size shows it as exponents. It decides nothing, as it hides bends over tokens.
+        """
+        linear, valley = self.linear, self.fit.valley
+        wasted = valley.residuals + valley.design @ valley.coefficients
+        columns = np.stack([wasted * linear.log_params, wasted * linear.log_tokens], axis=1)
+        drifting = replace(
+            linear,
+            unseen=np.concatenate([linear.unseen, columns], axis=1),
+            unseen_variance=np.append(linear.unseen_variance, [SCALE_ERROR**2] * 2),
+        )
+        moved = linear.to_law @ (linear.solver @ columns)
+        shown = drifts(drifting, self.posterior.scale)
+        return np.asarray(moved @ shown @ moved.T, dtype=float)
+
     def error(self, shift: Array) -> LawError:
         """Of a law that is `shift` (6,) away from `law`, as the half of a doubtful trend."""
         moments, usual, fit = self.moments.copy(), self.linear.usual, self.fit
         kept = np.eye(len(LawTerm))
         kept[:, OBSERVED] -= self._gain[: len(LawTerm)]
-        moments[: len(LawTerm), : len(LawTerm)] += np.outer(shift, shift)
+        drift = kept @ self._of_drifting_scale @ kept.T
+        moments[: len(LawTerm), : len(LawTerm)] += np.outer(shift, shift) + drift
         along_runs = 0.0 if self.linear.own_runs else 1.0
         return LawError(
             moments=moments,
