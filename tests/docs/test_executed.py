@@ -52,6 +52,7 @@ REASONS = {
     "needs Kueue",
     "needs other loaders",
     "takes hours",
+    "takes published tables",
     "a form, not a command",
 }
 """Why a command may go without a test."""
