@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.transfer import costs, design, reading, texts, training  # noqa: E402
 from benchmarks.transfer.design import Checkpoint, Part, Results, Size, missing  # noqa: E402
+from benchmarks.transfer.figure import draw  # noqa: E402
 from benchmarks.transfer.grids import Grid, Place, has_optimum, optimum, standard_errors  # noqa: E402
 from benchmarks.transfer.stack import Shape, Stack, initial  # noqa: E402
 from benchmarks.transfer.training import Stopped, Study, read_results, write_results  # noqa: E402
@@ -329,25 +330,25 @@ def test_an_interval_does_not_hold_what_is_far_from_the_rule() -> None:
 # ------------------------------------------------------------------------------- what the page says of it
 
 
-def test_the_page_has_the_tables_of_the_losses_in_the_repository() -> None:
+def test_the_page_has_the_cases_of_the_losses_in_the_repository(tmp_path: Path) -> None:
     evidence = CHECKOUT / "docs" / "evidence"
-    page, results = (
-        (evidence / "transfer.md").read_text(),
-        read_results([evidence / "transfer_stacked.jsonl"]),
-    )
-    for line in reading.tables(results):
-        if line.startswith("| link "):
-            assert line in page
-    assert not reading.cases(results)
+    page = (evidence / "transfer.md").read_text()
+    found = reading.cases(read_results([evidence / "transfer_stacked.jsonl"]))
+    for case in found:
+        assert reading._case_row(case, found) in page
+    slow = [case for case in found if case.origin.endswith("slower-2")]
+    assert (len(found), len(slow)) == (11, 7)
+    for rule, loses in (("Measured", "0.0058"), ("Paper", "0.0373")):
+        assert reading._regret(rule, slow, found) == loses
+        assert f"{rule} {'loses ' * (rule == 'Measured')}{loses}" in page
+    assert [sum(held) for held in zip(*(case.holds() for case in slow), strict=True)] == [6, 7]
+    draw(found, tmp_path / "transfer.png")
+    assert (tmp_path / "transfer.png").stat().st_size > 10_000
 
-    def best(origin: str, batch: int, tokens: int) -> float:
-        losses = [results["link", origin][Place(i, batch)][tokens] for i in range(-10, -6)]
-        middle = min(max(int(np.argmin(losses)), 1), 2)
-        near = slice(middle - 1, middle + 2)
-        square, slope, _ = np.polyfit(np.log(2) * np.arange(-10, -6)[near], losses[near], 2)
-        return float(np.exp(-slope / (2 * square)))
 
-    for ratio in (0.5, 1, 2):
-        at = [(batch, design.LINK.tokens(ratio)) for batch in (2, 3, 4)]
-        wishes = (f"{best('far-5', *place) / best('scratch', *place):.2f}" for place in at)
-        assert f"| {ratio:g} | {' | '.join(wishes)} |" in page
+def test_a_checkpoint_at_a_lower_rate_is_of_a_run_of_its_own() -> None:
+    usual, slower = Checkpoint("far", 5), Checkpoint("far", 5, slower=2)
+    assert (usual.name, usual.run) == ("far-5", "far")
+    assert (slower.name, slower.run) == ("far-5-slower-2", "far-slower-2")
+    assert design.LINK.checkpoints(slower) == [slower]
+    assert slower not in design.LINK.checkpoints(usual)
