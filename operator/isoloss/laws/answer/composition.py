@@ -37,8 +37,8 @@ RATE_ERROR, BATCH_ERROR = 0.25, 0.25
 YOUNG_ERROR, YOUNG_TOKENS = 0.65, 5.0
 """Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that: most likely for all
 measured cases, with 0.2 to 50 tokens per parameter (0.66 and 5.5, 8 units of log likelihood above one error for all). With those of
-three more checkpoints 0.65 goes with 3 to 9 (2 units of log likelihood)."""
-CHECKPOINTS = 34
+four more checkpoints 0.65 goes with 3 to 10 (2 units of log likelihood)."""
+CHECKPOINTS = 35
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
 """Measured; below it both factors are an extrapolation."""
