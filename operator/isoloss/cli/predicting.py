@@ -28,6 +28,7 @@ from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.report import predicted
 from isoloss.tables import is_table
+from isoloss.tables.naming import ReadAs
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
@@ -55,13 +56,13 @@ def predict(
     """Predict the learning rate and batch size of a continued pre-training run."""
     refuse_idle_of_tables(laws, column, settings)
     source, *more = laws
-    if is_table(source):
+    if any(map(is_table, laws)):
         return _from_own(lambda: _fitted(laws, column, settings, as_json), asked, as_json)
     if more:
         raise BadInput(f"{more[0]}: only tables of runs may be several: leave it out")
     if published.is_published(source):
         return _from_published(published.published_law(source), asked, as_json)
-    return _from_own(lambda: read_laws(source), asked, as_json)
+    return _from_own(lambda: (read_laws(source), ()), asked, as_json)
 
 
 # ------------------------------------------------------------------------------------ own laws
@@ -69,8 +70,8 @@ def predict(
 
 def _fitted(
     runs: Sequence[str], column: list[str] | None, settings: str | None, as_json: bool
-) -> Laws:
-    """Laws of these tables, as `isoloss fit` fits them."""
+) -> tuple[Laws, Sequence[ReadAs]]:
+    """Laws of these tables, as `isoloss fit` fits them, and what was taken for what."""
     # Not above: a prediction from laws needs neither scipy nor pyarrow.
     from isoloss.fitting import fit_laws
     from isoloss.run_sources import read_runs
@@ -78,12 +79,14 @@ def _fitted(
     given = read_runs(*runs, columns=column or (), settings=settings)
     if not as_json:
         print_read(given.read)
-    return fit_laws(given)
+    return fit_laws(given), given.read
 
 
-def _from_own(source: Callable[[], Laws], asked: PredictionQuery, as_json: bool) -> int:
+def _from_own(
+    source: Callable[[], tuple[Laws, Sequence[ReadAs]]], asked: PredictionQuery, as_json: bool
+) -> int:
     querying.checked(asked)
-    laws = source()
+    laws, read = source()
     answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
         code = outcome.print_refused(answer, as_json=as_json)
@@ -97,7 +100,8 @@ def _from_own(source: Callable[[], Laws], asked: PredictionQuery, as_json: bool)
     )
     if as_json:
         notes = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
-        outcome.print_document({**asdict(answer), **notes})
+        taken = {"read": [asdict(each) for each in read]} if read else {}
+        outcome.print_document({**asdict(answer), **notes, **taken})
     else:
         outcome.print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, laws.sequence_length)

@@ -69,7 +69,7 @@ def warn_of_unfinished(lookup: Lookup, kept: Iterable[int]) -> None:
         names = ", ".join(sorted(ended)[:5]) + (", ..." if len(ended) > 5 else "")
         lookup.warn(
             f"{lookup.place(states)}: runs that did not finish ({', '.join(sorted({*ended.values()}))}): {len(ended)} ({names}). "
-            "Their evaluations are used as they are: mark those that diverged in a column diverged, or leave a run out by --exclude"
+            "Their evaluations are used as they are: mark those that diverged in a column diverged, or leave them out (isoloss fit --exclude)"
         )
 
 

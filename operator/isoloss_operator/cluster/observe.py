@@ -91,7 +91,8 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
         workload=_unqueued(job),
         held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], kind, spec),
         indexed=spec.get("completionMode") == INDEXED,
-        pods=max(int(spec.get("parallelism") or 1), _together(kind, spec)),
+        pods=int(spec.get("parallelism") or 1),
+        pods_together=_together(kind, spec),
         managed_externally=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 

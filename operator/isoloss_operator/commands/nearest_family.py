@@ -7,6 +7,7 @@ about as many parameters, and `differences` says what that leaves out.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Final
 
 from isoloss import formatting
@@ -150,12 +151,19 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
 
 
 def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[str, Any], str]:
-    """The config with as many layers as have about the parameters that transformers builds, and a phrase about both."""
-    config = config if built is None else _as_large(config, built)
-    counts = parameter_counts(completed(config))
+    """The config, unless of a mixture with as many layers as have about the parameters that transformers builds, and a phrase."""
+    layers, counts = config["num_hidden_layers"], parameter_counts(completed(config))
+    # Of a mixture the experts, and not the layers, may be as many as another family has: its active parameters would fall, too.
+    if built is not None and counts.body_total == counts.body_active:
+        config = _as_large(config, built)
+        counts = parameter_counts(completed(config))
     active, every = formatting.count(counts.active), formatting.count(counts.total)
+    now = config["num_hidden_layers"]
+    depth = f" ({now} layers for its {layers})" if now != layers else ""
     if built is None:
-        how = f"counted by its sizes, which may be off by a factor of two: {TO_BUILD} counts what transformers builds"
+        how = "counted by its sizes, which may be off by a factor of two"
+        if find_spec("transformers") is None:
+            how += f": {TO_BUILD} counts what transformers builds"
     elif 0.5 < counts.total / built < 2.0:
         how = f"for the {formatting.count(built)} that transformers builds"
     else:
@@ -164,7 +172,7 @@ def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[
             f"{own}: transformers builds {formatting.count(built)} parameters, layers of {config['model_type']} with its sizes "
             f"have {every}: write the manifest by hand",
         )
-    return config, f"{active} active parameters and {every} in all, {how}"
+    return config, f"{active} active parameters and {every} in all{depth}, {how}"
 
 
 def _built(whole: Mapping[str, Any]) -> int | None:

@@ -137,6 +137,8 @@ class ObservedJob:
     """Devices that each of its pods holds; 1 if it requests none: the CPU."""
     pods: int = 1
     """Pods that share its work."""
+    pods_together: int = 0
+    """Pods without which none of a point's can train; 0: each does without the others."""
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
@@ -185,7 +187,7 @@ class ObservedJob:
         """Whether its trainer container runs, as seen from this cluster; of pods that train together all."""
         if self.managed_externally:
             return self.started is not None and not self.suspended
-        complete = self.kind != "train" or self.pods_at_work >= self.pods
+        complete = self.kind != "train" or self.pods_at_work >= max(self.pods, self.pods_together)
         return self.working_since is not None and complete
 
     @property

@@ -698,7 +698,7 @@ def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, tmp_path: Path)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "100M")
     out = init(*asked).words
     assert "per parameter of the largest proxy" in out
-    _, warning = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
+    (warning,) = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
     assert "per parameter of the largest proxy" in warning
 
 

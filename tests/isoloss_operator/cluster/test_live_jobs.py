@@ -324,6 +324,7 @@ def test_a_job_that_was_admitted_in_part_is_not_at_work_and_says_so(completions:
     part = {"completionMode": "Indexed", "parallelism": 1, "completions": completions}
     seen = seen_after(0, pod(containerStatuses=[running]), **part)
     assert not seen.is_at_work
+    assert seen.pods == 1, "what never ran is not charged"
     waits = waits_for(seen)
     assert waits is not None
     assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, and its 2 pods")

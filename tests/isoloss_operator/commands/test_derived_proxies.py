@@ -344,10 +344,19 @@ def test_layers_of_other_kinds_are_counted_as_transformers_builds_them(kind: str
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind))
     total = sum(each.numel() for each in model.parameters())
     assert parameter_counts(completed(found.config)).total == pytest.approx(total, rel=0.05)
-    assert (
-        f"in all, for the {formatting.count(total)} that transformers builds"
-        in found.differences[-1]
-    )
+    layers = found.config["num_hidden_layers"]
+    phrase = f"in all ({layers} layers for its "
+    assert phrase in found.differences[-1]
+    assert f"for the {formatting.count(total)} that transformers builds" in found.differences[-1]
+
+
+def test_a_mixture_of_another_kind_keeps_its_layers_and_active_parameters() -> None:
+    """Half of Jamba's layers have experts: as many layers as have its parameters would have half of its active ones."""
+    given = AutoConfig.for_model("jamba", architectures=["JambaForCausalLM"]).to_dict()
+    found = nearest(json.loads(json.dumps(given)))
+    assert found.config["num_hidden_layers"] == given["num_hidden_layers"]
+    assert parameter_counts(completed(found.config)).active == pytest.approx(12e9, rel=0.15)
+    assert "layers for its" not in found.differences[-1]
 
 
 def test_a_family_that_no_layers_come_near_is_refused() -> None:
