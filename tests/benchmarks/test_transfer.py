@@ -341,6 +341,7 @@ def test_the_page_has_the_cases_of_the_losses_in_the_repository(tmp_path: Path) 
     for rule, loses in (("Measured", "0.0058"), ("Paper", "0.0373")):
         assert reading._regret(rule, slow, found) == loses
         assert f"{rule} {'loses ' * (rule == 'Measured')}{loses}" in page
+    assert f"Over all 13 cases it loses {reading._regret('Measured', found, found)}" in page
     assert [sum(held) for held in zip(*(case.holds() for case in slow), strict=True)] == [5, 7]
     draw(found, tmp_path / "transfer.png")
     assert (tmp_path / "transfer.png").stat().st_size > 10_000
