@@ -85,8 +85,8 @@ class CompositionError:
 
 NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = (
-    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints, of which those that were pre-trained at more than the laws' "
-    "learning rate wanted up to 2.7 times it (docs/evidence/transfer.md)"
+    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md; those pre-trained above the laws' "
+    "learning rate wanted up to 2.7 times it)"
 )
 
 
