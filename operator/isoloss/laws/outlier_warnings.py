@@ -32,13 +32,13 @@ def unlike_sizes(surface: SurfaceLaw) -> list[str]:
     exponent = float(surface.planes.batch_size.of_params)
     mean, deviation = USUAL_BATCH_EXPONENTS[0], BATCH_EXPONENT_ERRORS[0]
     if scatter >= MOST_SCATTER:
-        told = f"scatter about any law {scatter:.1f} times as much as usual"
+        problem = f"scatter about any law {scatter:.1f} times as much as usual"
     elif abs(exponent - mean) >= MOST_DEVIATIONS * deviation:
-        told = f"give batch sizes that follow parameters^{exponent:.2g} at equal tokens, where {mean:g} +- {deviation:g} is usual"
+        problem = f"give batch sizes that follow parameters^{exponent:.2g} at equal tokens, where {mean:g} +- {deviation:g} is usual"
     else:
         return []
     return [
-        f"The best settings of the sizes {told}. Check batch_size (sequences per optimizer step, not per device), sequence_length, "
+        f"The best settings of the sizes {problem}. Check batch_size (sequences per optimizer step, not per device), sequence_length, "
         "tokens and params of each size: with one of them in another unit the answer is wrong."
     ]
 

@@ -84,19 +84,19 @@ class State:
         return seen.tokens >= REACHED * share * self.size_of(seen.point).tokens
 
     def race_at(self, size: model.Size) -> Race | None:
-        """The standing of the points that went far enough to be judged; None if there are none."""
-        if size.name not in self._standings:
+        """The race of the points that went far enough to be judged; None if there are none."""
+        if size.name not in self._races:
             runs = {
                 s.point: s.run
                 for s in self.open_of(size)
                 if s.run is not None and self.has(s, FEWEST_SHARE)
             }
             found = Race(*leader_of(runs, size.tokens, self.noise)) if runs else None
-            self._standings[size.name] = found
-        return self._standings[size.name]
+            self._races[size.name] = found
+        return self._races[size.name]
 
     @cached_property
-    def _standings(self) -> dict[str, Race | None]:
+    def _races(self) -> dict[str, Race | None]:
         return {}
 
     def runs(self, sizes: Sequence[model.Size]) -> list[Run]:

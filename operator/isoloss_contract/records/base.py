@@ -65,9 +65,9 @@ def end_early(
 
 def in_words(detail: ErrorDetails) -> str:
     """What is wrong with a value, without words that only pydantic uses."""
-    said = _OWN_WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-    said = said.removeprefix("Input ").replace("should", "must", 1)
-    return f"{said[:1].lower()}{said[1:]}".partition(", unable to parse")[0]
+    problem = _OWN_WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    problem = problem.removeprefix("Input ").replace("should", "must", 1)
+    return f"{problem[:1].lower()}{problem[1:]}".partition(", unable to parse")[0]
 
 
 class Record(BaseModel):

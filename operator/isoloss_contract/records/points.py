@@ -271,7 +271,10 @@ class PointResult(base.Report):
 
 
 def whole_steps(tokens: int, batch_size: int, sequence_length: int) -> int:
-    """Tokens of a run that ends with the first whole optimizer step at or beyond `tokens`."""
+    """Tokens of a run that ends with the first whole optimizer step at or beyond `tokens`.
+
+    The trainer follows this and the next two, and the operator counts by them what a point will cost.
+    """
     step = batch_size * sequence_length
     return -(-tokens // step) * step
 

@@ -1,4 +1,5 @@
-"""One request, sent once: through the official client's authentication, TLS and connection pool."""
+"""One request, sent once: through the official client's authentication, TLS and connection pool; and the times that it is held
+against: the API server's own, and the end of the pass that it is made for."""
 
 import contextlib
 import math
@@ -135,7 +136,11 @@ TOLERANCE: Final = timedelta(seconds=5)
 
 
 class ServerClock:
-    """Thread-safe: the one value is replaced as a whole."""
+    """The API server's clock, as the Date of its answers tells it, since all times in objects are its own.
+
+    An operator on a node whose clock is three hours off would take running pods for old or not begun, and a new leader would
+    read its predecessor's times as the future. Thread-safe: the one value is replaced as a whole.
+    """
 
     def __init__(self, here: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._here = here
@@ -163,6 +168,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _deadline: ContextVar[float] = ContextVar("pass_deadline", default=math.inf)
+"""Per context, not handed down: no call of a pass, through whatever layers, can forget it. Threads inherit it by with_deadline."""
 
 
 @contextmanager

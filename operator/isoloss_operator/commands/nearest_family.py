@@ -151,7 +151,7 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
 
 
 def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[str, Any], str]:
-    """The config, unless of a mixture with as many layers as have about the parameters that transformers builds, and a phrase."""
+    """The config and a phrase. Of a dense model it gets as many layers as have about the parameters that transformers builds."""
     layers, counts = config["num_hidden_layers"], parameter_counts(completed(config))
     # Of a mixture the experts, and not the layers, may be as many as another family has: its active parameters would fall, too.
     if built is not None and counts.body_total == counts.body_active:

@@ -187,6 +187,7 @@ STEPS = 4000
 def student_quantiles(freedom: float, levels: Array) -> Array:
     """Student's t with `freedom` degrees of freedom (at least 1), of probabilities between 0 and 1.
 
+    A prediction needs nothing else of scipy.special, whose import takes longer than the prediction.
     With t = sqrt(freedom) tan(a), the density of a is proportional to cos(a)^(freedom - 1): smooth and
     on a bounded range, where Simpson's rule sums it up.
     """

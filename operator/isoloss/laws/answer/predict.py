@@ -105,10 +105,10 @@ def _of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Re
     units, past = other_units(laws, loss), 1.0 - float(np.exp(question.log_share))
     if past < MOSTLY_PAST or not units:
         return far
-    told = (
+    message = (
         f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of that compute.{units}"
     )
-    return replace(far, refusals=(replace(first, message=told), *far.refusals[1:]))
+    return replace(far, refusals=(replace(first, message=message), *far.refusals[1:]))
 
 
 def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -> Refused:
@@ -286,7 +286,7 @@ def _with_context(
     warnings: Sequence[str],
     caveats: Sequence[str],
 ) -> Prediction | Refused:
-    """The answer at a far multiple with what is `said` of that first and the best pair's caveats, or why there is none."""
+    """The answer at a far multiple with the `warnings` about that first and the best pair's caveats, or why there is none."""
     if isinstance(answer, Refused):
         refusals = tuple(
             replace(
