@@ -51,6 +51,8 @@ class Part:
 
     checkpoint: Checkpoint | None
     per_param: int
+    grid: Grid | None = None
+    """Where its grid begins, if not where those of its size do."""
 
     @property
     def origin(self) -> str:
@@ -115,21 +117,54 @@ class Size:
         return sorted(found)
 
 
+_LINK_GRID, _LOWER = (
+    Grid((-10, -7), (2, 4)),
+    {FAR: Grid((-11, -8), (2, 4)), NEAR: Grid((-12, -9), (3, 5))},
+)
+
+
+def _at_rates(
+    per_param: int, ending: Literal["averaged", "decayed"], *halvings: int
+) -> Iterator[Part]:
+    """Checkpoints that differ in their learning rate, and otherwise are the same."""
+    for slower in halvings:
+        for text in (FAR, NEAR):
+            yield Part(Checkpoint(text, 5, ending, slower), per_param, _LOWER[text])
+
+
 LINK = Size(
     "link",
     Shape(width=128, layers=1, heads=4, vocabulary=512, length=64),
-    Grid((-10, -7), (2, 4)),
+    _LINK_GRID,
     pretraining=Place(-8, 3),
     warmup_tokens=4096,
     parts=(
         *(Part(past, until) for until in (1, 2, 4, 8) for past in (None, _FAR_5)),
         *(Part(Checkpoint(text, 5, slower=2), 4) for text in (FAR, NEAR)),
-        Part(Checkpoint(FAR, 5, slower=1), 4),
-        *(Part(past, 8) for past in (_NEAR_5, _NEAR_20)),
+        Part(_NEAR_5, 8),
+        *_at_rates(2, "decayed", 1, 3),
+        *_at_rates(2, "averaged", 1, 3),
+        *_at_rates(2, "decayed", 2),
+        Part(Checkpoint(FAR, 5, slower=1), 4, _LOWER[FAR]),
+        Part(_NEAR_20, 8),
     ),
     lowest_batch=1,
 )
 """The shape of the largest models of the first study."""
+HALF = Size(
+    "half",
+    Shape(width=64, layers=1, heads=2, vocabulary=512, length=64),
+    _LINK_GRID,
+    LINK.pretraining,
+    LINK.warmup_tokens,
+    parts=(
+        Part(None, 8),
+        *_at_rates(2, "decayed", 1, 3, 2, 0),
+        *_at_rates(2, "averaged", 1, 3, 2, 0),
+    ),
+    lowest_batch=1,
+)
+"""Half as wide as `LINK`, and all else the same."""
 
 
 def _size(name: str, width: int, layers: int, rate: int, batch: int) -> Size:
@@ -146,6 +181,7 @@ def _size(name: str, width: int, layers: int, rate: int, batch: int) -> Size:
 SIZES = {
     size.name: size
     for size in (
+        HALF,
         LINK,
         _size("1M", 96, 5, -10, 2),
         _size("3M", 192, 5, -10, 3),
@@ -153,7 +189,10 @@ SIZES = {
         _size("30M", 512, 9, -11, 5),
     )
 }
-ORDER = {"cpu": ("link", "1M", "3M", "10M", "30M"), "cuda": ("10M", "3M", "1M", "30M", "link")}
+ORDER = {
+    "cpu": ("half", "link", "1M", "3M", "10M", "30M"),
+    "cuda": ("10M", "3M", "1M", "30M", "link", "half"),
+}
 """By device."""
 
 Results = dict[tuple[str, str], Runs]
@@ -174,7 +213,7 @@ def grid_of(size: Size, part: Part, results: Results) -> Grid:
 
     Readings that an earlier part of the same runs ends at, or passes, have made that part grow.
     """
-    runs, grid = results.get((size.name, part.origin), {}), size.grid
+    runs, grid = results.get((size.name, part.origin), {}), part.grid or size.grid
     end = size.tokens(part.per_param)
     earlier = (p.per_param for p in size.parts if p.origin == part.origin)
     passed = max((ratio for ratio in earlier if ratio < part.per_param), default=0)

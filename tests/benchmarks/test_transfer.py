@@ -122,7 +122,7 @@ def test_parameters_are_counted_as_the_trainer_counts_them() -> None:
         counts = count_parameters(build_network(size.shape.model, seed=0))
         assert size.shape.params == counts.body_active + counts.head
     sizes = {name: size.shape.params / 1e6 for name, size in design.SIZES.items()}
-    assert sizes == pytest.approx({"link": 0.27, "1M": 1, "3M": 3, "10M": 10, "30M": 30}, rel=0.05)
+    assert sizes == pytest.approx({"half": 0.083, "link": 0.27, "1M": 1, "3M": 3, "10M": 10, "30M": 30}, rel=0.05)
 
 
 # ------------------------------------------------------------------------------------------- the study
@@ -351,5 +351,5 @@ def test_a_checkpoint_at_a_lower_rate_is_of_a_run_of_its_own() -> None:
     usual, slower = Checkpoint("far", 5), Checkpoint("far", 5, slower=2)
     assert (usual.name, usual.run) == ("far-5", "far")
     assert (slower.name, slower.run) == ("far-5-slower-2", "far-slower-2")
-    assert design.LINK.checkpoints(slower) == [slower]
+    assert design.LINK.checkpoints(slower) == [slower, Checkpoint("far", 5, "decayed", 2)]
     assert slower not in design.LINK.checkpoints(usual)
