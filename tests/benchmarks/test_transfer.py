@@ -122,7 +122,9 @@ def test_parameters_are_counted_as_the_trainer_counts_them() -> None:
         counts = count_parameters(build_network(size.shape.model, seed=0))
         assert size.shape.params == counts.body_active + counts.head
     sizes = {name: size.shape.params / 1e6 for name, size in design.SIZES.items()}
-    assert sizes == pytest.approx({"half": 0.083, "link": 0.27, "1M": 1, "3M": 3, "10M": 10, "30M": 30}, rel=0.05)
+    assert sizes == pytest.approx(
+        {"half": 0.083, "link": 0.27, "1M": 1, "3M": 3, "10M": 10, "30M": 30}, rel=0.05
+    )
 
 
 # ------------------------------------------------------------------------------------------- the study
