@@ -1,6 +1,6 @@
 """What is trained, in which order, and what of it is missing. docs/evidence/transfer.md registers it; nothing here trains."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,19 +117,21 @@ class Size:
         return sorted(found)
 
 
-_LINK_GRID, _LOWER = (
-    Grid((-10, -7), (2, 4)),
-    {FAR: Grid((-11, -8), (2, 4)), NEAR: Grid((-12, -9), (3, 5))},
-)
+_LINK_GRID = Grid((-10, -7), (2, 4))
+_LOWER = {FAR: Grid((-11, -8), (2, 4)), NEAR: Grid((-12, -9), (3, 5))}
+_WIDER = {FAR: Grid((-11, -7), (1, 4)), NEAR: Grid((-12, -7), (2, 5))}
 
 
 def _at_rates(
-    per_param: int, ending: Literal["averaged", "decayed"], *halvings: int
+    per_param: int,
+    ending: Literal["averaged", "decayed"],
+    *halvings: int,
+    grids: Mapping[str, Grid] = _LOWER,
 ) -> Iterator[Part]:
     """Checkpoints that differ in their learning rate, and otherwise are the same."""
     for slower in halvings:
         for text in (FAR, NEAR):
-            yield Part(Checkpoint(text, 5, ending, slower), per_param, _LOWER[text])
+            yield Part(Checkpoint(text, 5, ending, slower), per_param, grids[text])
 
 
 LINK = Size(
@@ -159,8 +161,11 @@ HALF = Size(
     LINK.warmup_tokens,
     parts=(
         Part(None, 8),
+        Part(None, 8, Grid((-10, -7), (1, 5))),
         *_at_rates(2, "decayed", 1, 3, 2, 0),
         *_at_rates(2, "averaged", 1, 3, 2, 0),
+        *_at_rates(2, "decayed", 0, 1, 2, 3, grids=_WIDER),
+        *_at_rates(2, "averaged", 0, 1, 2, 3, grids=_WIDER),
     ),
     lowest_batch=1,
 )

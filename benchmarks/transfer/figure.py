@@ -25,9 +25,9 @@ def draw(cases: Sequence[Case], path: Path) -> None:
     figure, (by_share, by_ratio) = pyplot.subplots(
         1, 2, figsize=(8, 3.4), sharey=True, layout="constrained"
     )
-    groups = sorted({(case.size, _rate(case)) for case in cases}, reverse=True)
+    groups = sorted({(case.size, case.pretraining) for case in cases}, reverse=True)
     for name, rate in groups:
-        some = [case for case in cases if (case.size, _rate(case)) == (name, rate)]
+        some = [case for case in cases if (case.size, case.pretraining) == (name, rate)]
         wishes = np.array([case.wish for case in some])
         factors = np.exp([case.errors[0] for case in some])
         bars = np.abs([wishes - wishes / factors, wishes * factors - wishes])
@@ -52,10 +52,3 @@ def draw(cases: Sequence[Case], path: Path) -> None:
     by_share.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
-
-
-def _rate(case: Case) -> int:
-    """Exponent of the learning rate that the checkpoint was pre-trained at."""
-    size = SIZES[case.size]
-    past = next(part.checkpoint for part in size.parts if part.origin == case.origin)
-    return size.pretraining.i - (past.slower if past else 0)

@@ -1,13 +1,13 @@
 """What continued runs want, in that of runs from scratch of the same size, and what each rule loses by it. Tables in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchmarks.science.judging import Reading
 from benchmarks.transfer import grids
-from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Results, Size
+from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Checkpoint, Results, Size
 from isoloss.laws import Array, Composition, Point
 from isoloss.laws.answer.composition import YOUNG_ERROR, YOUNG_TOKENS, composed
 from isoloss.laws.answer.question import Question
@@ -16,6 +16,10 @@ from isoloss.laws.model import Interval
 LARGEST_ERROR = 0.2
 """Standard error of ln LR above which an optimum does not count."""
 LEVEL = 0.8
+BROKEN, BROKEN_AT = 0.1, 4.0
+"""A rate breaks a shape if its run from scratch is so many nats above the lowest, at so many tokens a parameter."""
+ELASTIC_TO, ELASTIC_PAST = 2.0, 5
+"""Tokens a parameter of the budgets and of the checkpoints that an elasticity is of."""
 RULES = ("Paper", "Measured", "faded", "one B", "young")
 
 
@@ -58,6 +62,31 @@ class Case:
     """What the laws say for past and budget: ln LR, ln B."""
     found: Reading
     errors: Array
+    broken: bool = False
+    """Whether its checkpoint was pre-trained at a rate that breaks its shape."""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """That it continues."""
+        every = (part.checkpoint for size in SIZES.values() for part in size.parts)
+        return next(past for past in every if past is not None and past.name == self.origin)
+
+    @property
+    def pretraining(self) -> int:
+        """Exponent of the learning rate that the checkpoint was pre-trained at."""
+        return SIZES[self.size].pretraining.i - self.checkpoint.slower
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it counts for elasticities."""
+        short = self.tokens <= SIZES[self.size].tokens(ELASTIC_TO)
+        return short and self.checkpoint.per_param == ELASTIC_PAST and not self.broken
+
+    @property
+    def over_measured(self) -> float:
+        """ln of the learning rate wanted over that of the rule Measured."""
+        of_rule = self.composed("Measured").learning_rate.value
+        return float(self.found.vertex[0] - np.log(of_rule))
 
     @property
     def share(self) -> float:
@@ -122,9 +151,9 @@ def laws_of(size: Size, runs: grids.Runs) -> Laws | None:
 def cases(results: Results) -> list[Case]:
     """All that count."""
     found = []
+    of_size = {name: laws_of(SIZES[name], results.get((name, SCRATCH), {})) for name, _ in results}
     for (name, origin), runs in results.items():
-        laws = laws_of(SIZES[name], results.get((name, SCRATCH), {}))
-        if origin == SCRATCH or laws is None:
+        if origin == SCRATCH or (laws := of_size[name]) is None:
             continue
         # Of one checkpoint: between devices it differs by what they round.
         initial = float(np.median([run[0] for run in runs.values()]))
@@ -136,11 +165,57 @@ def cases(results: Results) -> list[Case]:
                 or (errors := grids.standard_errors(losses))[0] > LARGEST_ERROR
             ):
                 continue
-            scratch = laws.answer(past + tokens)
-            found.append(
-                Case(name, origin, params, tokens, past, scratch, grids.optimum(losses), errors)
-            )
+            scratch, at = laws.answer(past + tokens), grids.optimum(losses)
+            case = Case(name, origin, params, tokens, past, scratch, at, errors)
+            of_scratch = results[name, SCRATCH]
+            found.append(replace(case, broken=breaks(SIZES[name], of_scratch, case.pretraining)))
     return found
+
+
+def breaks(size: Size, scratch: grids.Runs, rate: int) -> bool:
+    """Whether a rate of 2^`rate` is so high that it costs a run from scratch, with the checkpoints' batch size, BROKEN nats."""
+    losses = grids.losses_at(scratch, size.tokens(BROKEN_AT))
+    best = grids.best_place(losses)
+    at = losses.get(grids.Place(rate, size.pretraining.j), losses[best])
+    return rate >= best.i and at > losses[best] + BROKEN
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """d ln(best rate of a continued run) / d ln(rate of its pre-training), all else equal."""
+
+    raw: float
+    value: float
+    """Of the best rate over Measured's answer."""
+    errors: tuple[float, float]
+    """Standard errors of both: the jackknife, each checkpoint left out in turn."""
+    checkpoints: int
+
+
+def elasticity(cases: Sequence[Case]) -> Elasticity | None:
+    """Least squares with an intercept for each size, text and budget. None unless two rates stay whichever checkpoint is left out."""
+    origins = sorted({(case.size, case.origin) for case in cases})
+    kept = [[c for c in cases if (c.size, c.origin) != left] for left in origins]
+    slopes = [_slopes(some) for some in (cases, *kept)]
+    if not origins or any(each is None for each in slopes):
+        return None
+    whole, *without = (np.array(each) for each in slopes)
+    errors = np.sqrt((len(origins) - 1) * np.var(without, axis=0))
+    return Elasticity(*whole.tolist(), tuple(errors.tolist()), len(origins))
+
+
+def _slopes(cases: Sequence[Case]) -> Array | None:
+    """(2,) Of the raw rate, and of that over Measured's."""
+    groups: dict[tuple[str, str, float], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.size, case.checkpoint.text, case.tokens), []).append(case)
+    products, squares = np.zeros(2), 0.0
+    for some in groups.values():
+        x = np.log(2.0) * np.array([case.pretraining for case in some])
+        y = np.array([[case.found.vertex[0], case.over_measured] for case in some])
+        products += (x - x.mean()) @ y
+        squares += float(np.sum((x - x.mean()) ** 2))
+    return products / squares if squares else None
 
 
 def answer(rule: str, case: Case, all_cases: Sequence[Case]) -> tuple[float, float] | None:
@@ -186,6 +261,24 @@ def tables(results: Results) -> Iterator[str]:
     yield from _head("size", "cases", *RULES, "inside LR, B")
     for name in sorted({case.size for case in found}):
         yield _size_row(name, [case for case in found if case.size == name], found)
+    yield from _head("size", "ending", "checkpoints", "raw", "over Measured")
+    yield from (
+        _elasticity_row(*key, found)
+        for key in sorted({(case.size, case.checkpoint.ending) for case in found})
+    )
+
+
+def _elasticity_row(size: str, ending: str, found: Sequence[Case]) -> str:
+    of = elasticity(
+        [c for c in found if (c.size, c.checkpoint.ending) == (size, ending) and c.elastic]
+    )
+    if of is None:
+        return _row(size, ending, *("" for _ in range(3)))
+    slopes = (
+        f"{slope:.2f} ± {error:.2f}"
+        for slope, error in zip((of.raw, of.value), of.errors, strict=True)
+    )
+    return _row(size, ending, str(of.checkpoints), *slopes)
 
 
 def _grid_rows(size: Size, origin: str, runs: grids.Runs) -> Iterator[str]:

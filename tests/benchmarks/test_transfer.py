@@ -3,6 +3,7 @@
 import io
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -272,7 +273,11 @@ def test_the_measured_optimum_is_the_synthetic_one_and_its_regret_the_synthetic_
     assert standard_errors(losses) == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
-def world(wish: Callable[[float], float], ratios: Sequence[float] = design.CHECKED[:5]) -> Results:
+def world(
+    wish: Callable[[float], float],
+    ratios: Sequence[float] = design.CHECKED[:5],
+    origin: str = "near-5",
+) -> Results:
     """A world of size `link` in which continued runs want `wish(s)` times the learning rate of runs from scratch, and
     (2 - s) times the batch size. The checkpoint is worth 1.06 million tokens."""
     grid, link = Grid((-11, -6), (1, 6)), design.LINK
@@ -296,7 +301,7 @@ def world(wish: Callable[[float], float], ratios: Sequence[float] = design.CHECK
         rate, batch, lowest = law(past + tokens)
         for place, loss in bowl(rate * wish(share), batch * (2 - share), grid, lowest).items():
             continued[place][tokens] = loss
-    return {("link", "scratch"): scratch, ("link", "near-5"): continued}
+    return {("link", "scratch"): scratch, ("link", origin): continued}
 
 
 def test_wishes_and_regrets_are_those_of_a_synthetic_world() -> None:
@@ -327,6 +332,37 @@ def test_continued_runs_are_judged_at_the_registered_budgets() -> None:
 
 def test_an_interval_does_not_hold_what_is_far_from_the_rule() -> None:
     assert not any(case.holds()[0] for case in reading.cases(world(lambda s: 5.0 * np.sqrt(s))))
+
+
+def test_an_elasticity_is_that_of_a_synthetic_world_and_broken_rates_have_none() -> None:
+    results: Results = {}
+    for text in ("far", "near"):
+        for slower, factor in ((0, 9.0), (1, 2.0**0.4), (2, 1.0), (3, 2.0**-0.4)):
+            name = Checkpoint(text, 5, "decayed", slower).name
+            # The two texts differ, which is no error of a.
+            of_text = 0.8 if text == "far" else 1.0
+            wish = partial(lambda s, by: np.sqrt(s) * by, by=factor * of_text)
+            results |= world(wish, (2.0, 4.0), name)
+    scratch = results["link", "scratch"]
+    # 2^-11 loses as much as 2^-7 does, and is not too high.
+    assert [reading.breaks(design.LINK, scratch, i) for i in (-12, -11, -8, -6)] == [
+        *(False, False, False),
+        True,
+    ]
+    found = [case for case in reading.cases(results) if case.elastic]
+    assert {case.checkpoint.slower for case in found} == {0, 1, 2, 3}
+    unbroken = [case for case in found if case.checkpoint.slower]
+    of = reading.elasticity(unbroken)
+    assert of is not None
+    assert (of.raw, of.value, of.checkpoints) == (pytest.approx(0.4, abs=0.01),) * 2 + (6,)
+    assert max(of.errors) < 0.01
+    with_jump = reading.elasticity(found)
+    assert with_jump is not None
+    assert with_jump.value > 0.6
+    assert with_jump.errors[1] > 0.1
+    assert reading.elasticity(unbroken[:2]) is None
+    assert reading.elasticity([]) is None
+    assert "| link | decayed | 8 |" in "\n".join(reading.tables(results))
 
 
 # ------------------------------------------------------------------------------- what the page says of it
