@@ -37,7 +37,8 @@ def read_runs(
             continue
         if not is_sweep_uri(source):
             raise BadInput(
-                f"{source}: neither a .csv, .csv.gz, .parquet, .pq or trainer_state.json file nor the URI of a sweep in the store"
+                f"{source}: neither a .csv, .csv.gz, .tsv, .parquet, .pq or trainer_state.json file nor the URI of a sweep in the "
+                "store: save a table as CSV or Parquet"
             )
         sweep = open_sweep(source)
         corpora.setdefault(sweep.ledger.data_digest, source)

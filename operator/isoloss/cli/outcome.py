@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from isoloss.laws import Refusal, Refused
+    from isoloss.tables import ReadAs
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 PIPED_WIDTH = 80
@@ -80,10 +81,11 @@ def print_warnings(warnings: Sequence[str]) -> None:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def print_refused(refused: Refused, *, as_json: bool) -> int:
-    """Print why there is no answer. Returns the exit code."""
+def print_refused(refused: Refused, *, as_json: bool, read: Sequence[ReadAs] = ()) -> int:
+    """Print why there is no answer, with how tables were read in JSON. Returns the exit code."""
     if as_json:
-        print_document({"refused": refused.refusals, "warnings": refused.warnings})
+        taken = {"read": read} if read else {}
+        print_document({"refused": refused.refusals, "warnings": refused.warnings, **taken})
     else:
         print_warnings(refused.warnings)
         print_refusals(refused.refusals)

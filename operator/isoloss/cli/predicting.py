@@ -89,7 +89,7 @@ def _from_own(
     laws, read = source()
     answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
-        code = outcome.print_refused(answer, as_json=as_json)
+        code = outcome.print_refused(answer, as_json=as_json, read=read)
         if answer.answered_at is not None and not as_json:
             _print_notes(
                 (f"The same command with --batch-size {answer.answered_at:.0f} answers.",)
@@ -100,7 +100,7 @@ def _from_own(
     )
     if as_json:
         notes = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
-        taken = {"read": [asdict(each) for each in read]} if read else {}
+        taken = {"read": read} if read else {}
         outcome.print_document({**asdict(answer), **notes, **taken})
     else:
         outcome.print_warnings(list(answer.warnings))

@@ -181,7 +181,7 @@ def _judged(
 ) -> int:
     answer = predict(laws, query)
     if isinstance(answer, Refused):
-        return print_refused(answer, as_json=as_json)
+        return print_refused(answer, as_json=as_json, read=found.read)
     warnings = (*found.warnings, *_of_other_lengths(laws, found.runs), *answer.warnings)
     continued = tuple(run for run in found.runs if run.started_from != "Scratch")
     if found.runs and not continued:
@@ -201,7 +201,7 @@ def _judged(
     except validation.InvalidProbes as error:
         raise BadInput(f"{', '.join(sources)}: {error}") from error
     if isinstance(outcome, Refused):
-        return print_refused(outcome, as_json=as_json)
+        return print_refused(outcome, as_json=as_json, read=found.read)
     warnings = (*outcome.warnings, *warnings)
     if as_json:
         notes = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}

@@ -146,6 +146,9 @@ class Refusal:
     figures: dict[str, Real | str] = field(default_factory=dict)
     """The numbers behind the sentence."""
 
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.message}"
+
 
 @dataclass(frozen=True)
 class FitOptions:

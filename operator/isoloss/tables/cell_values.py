@@ -1,7 +1,15 @@
 """Single cells of a table as people and libraries write them: empty ones, numbers, and NaN."""
 
 import math
+import re
 from typing import Any
+
+from isoloss.errors import count_of, hint
+
+COUNTS = ("params", "batch_size", "sequence_length", "tokens")
+"""Columns of whole numbers, ..."""
+WRITTEN_COUNT = re.compile(r"\d{1,3}(,\d{3})+|\d+(\.\d+)?[mbt]", re.IGNORECASE)
+"""... which may be written so. 2k may be 2,048, and 1,475B may have a decimal comma."""
 
 
 def is_blank(cell: Any) -> bool:
@@ -24,6 +32,22 @@ def float_of(cell: Any) -> float:
         return float(cell)
     except (TypeError, OverflowError) as error:
         raise ValueError from error
+
+
+def number_of(column: str, cell: Any) -> float:
+    """A cell of a column of ours as a number; a count may be 124M, 1.5B or 1,000,000. Raises ValueError."""
+    try:
+        return float_of(cell)
+    except ValueError:
+        text = text_of(cell)
+        if column not in COUNTS or not WRITTEN_COUNT.fullmatch(text):
+            raise
+        return count_of(text) or 0.0
+
+
+def not_a_number(cell: Any, where: str = "") -> str:
+    """The message about a cell that should be one, with what to write."""
+    return f"{str(cell)[:40]!r}{where} is not a number{hint(str(cell)) or ': write it in digits'}"
 
 
 def is_number(text: str) -> bool:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.errors import hint as hint_at
 from isoloss.laws import Array
-from isoloss.tables.cell_values import float_of, text_of
+from isoloss.tables.cell_values import not_a_number, number_of, text_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
@@ -122,11 +121,9 @@ def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: boo
             return np.nan
         raise table.bad(index, column, f"no value{hint or ': fill it in'}")
     try:
-        value = float_of(cell)
+        value = number_of(column, cell)
     except ValueError:
-        raise table.bad(
-            index, column, f"{str(cell)[:40]!r} is not a number{hint_at(str(cell))}"
-        ) from None
+        raise table.bad(index, column, not_a_number(cell)) from None
     if not np.isfinite(value) and not may_be_absent:
         raise table.bad(index, column, f"{value} is not finite{hint}")
     return value if np.isfinite(value) else np.nan

@@ -13,20 +13,23 @@ from isoloss.tables.cell_values import is_blank, text_of
 from isoloss.tables.expressions import Expression, missing_name, near, option, product_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, SETTINGS, BadTable
 from isoloss.tables.lookup import COUNTERS, STEP, Found, Lookup
+from isoloss.tables.step_counts import refuse_other_tokens
 
 TEXTS = ("run", "diverged", "optimizer", "seed")
 """Columns that take another column as it is, and no arithmetic."""
 ALIKE = {
     "run": ("name",),
     "loss": ("value",),
-    "params": ("parameters", "param"),
-    "sequence_length": ("seq", "len", "block"),
+    "params": ("parameters", "param", "n"),
+    "batch_size": ("bs",),
+    "sequence_length": ("seq", "len", "block", "ctx", "context"),
     "learning_rate": ("lr",),
-    "tokens": ("token", "step"),
+    "tokens": ("token", "step", "d"),
 }
 """Words in the names of columns that may be meant."""
 HELD_OUT = re.compile(r"(?:.*[\W_])?(?:eval|val|valid|validation)[\W_](?:.*[\W_])?loss")
 """Names of losses on held-out texts that are not known, such as those on one of several."""
+PERPLEXITY = re.compile(r"perplexity|(^|[\W_])ppl($|[\W_])", re.IGNORECASE)
 LEFT = ("flops", "bytes", "seed")
 """Columns of ours that other tools use in other senses: only an option takes them from a table that is not ours."""
 
@@ -56,7 +59,8 @@ class Columns:
             raise self._refused(list(refused.values()), missing)
         if missing:
             raise self._missing(missing)
-        self._refuse_other_tokens(there)
+        if not {"tokens", "batch_size", "sequence_length"} & set(self.given):
+            refuse_other_tokens(self.lookup, there)
         self._doubt_last_row(there)
         return there
 
@@ -128,6 +132,11 @@ class Columns:
                 f"token of the text it was measured on, as in {option('loss', product_of(bits[0], '0.6931', 'BYTES'))}",
             )
         found = found or self.lookup.of_tier("loss", training)
+        for name in self.lookup.table.columns if found is None else ():
+            if PERPLEXITY.search(name):
+                raise self.lookup.refused(
+                    "loss", f"{name} is exp(loss): write its natural logarithm, nats per token"
+                )
         own = [
             name
             for name in self.lookup.table.columns
@@ -173,37 +182,6 @@ class Columns:
             f"one row for each run: its last {columns['loss'].label} and its last "
             f"{columns['tokens'].label} are taken for one evaluation; if training went on after it, bring the history"
         )
-
-    def _refuse_other_tokens(self, columns: dict[str, Found]) -> None:
-        """Raise BadTable where tokens and steps are both known and differ by a whole factor: that of devices, or accumulation."""
-        if {"tokens", "batch_size", "sequence_length"} & set(self.given):
-            return
-        try:
-            step = self.lookup.of_tiers(STEP, quietly=True)
-        except BadTable:  # which of two steps it is, is no question while there are tokens
-            return
-        if step is None or known_names.bare(step.label)[0] in COUNTERS:
-            return
-        names = ("tokens", "batch_size", "sequence_length", "loss")
-        tokens, batch, length, loss = (columns[name] for name in names)
-        for index in range(len(self.lookup.runs)):
-            if is_blank(loss.cells[index]):
-                continue
-            cells = [each.cells[index] for each in (step, batch, length)]
-            by_steps = self.lookup.product("tokens", index, cells)
-            counted = self.lookup.number("tokens", index, tokens.cells[index])
-            if not by_steps or not counted:
-                continue
-            ratio = max(by_steps / counted, counted / by_steps)
-            if ratio > 1.9 and abs(ratio / round(ratio) - 1) < 0.02:
-                product = product_of(step.label, "batch_size", "sequence_length")
-                raise self.lookup.table.bad(
-                    index,
-                    "tokens",
-                    f"{tokens.label} has {counted:g} tokens, and {product} are {by_steps:g}, {round(ratio)} times "
-                    f"{'as many' if by_steps > counted else 'fewer'}: one of them is of one device or of one forward pass. Say "
-                    f"which is right: {option('tokens', tokens.label)}, or {option('batch_size', 'EXPRESSION')}",
-                )
 
     def _one_value_per_run(self, name: str, found: Found) -> Found:
         """The run's value in all of its rows; of learning rates that vary, the highest."""

@@ -62,7 +62,7 @@ def run_of_file(source: str) -> str | None:
 
 def _file_parts(name: str) -> tuple[str, str | None]:
     """The run's name and, from TensorBoard, the tag."""
-    stem = re.sub(r"\.(csv|csv\.gz|parquet|pq)$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(r"\.(csv|csv\.gz|tsv|parquet|pq)$", "", name, flags=re.IGNORECASE)
     match = DOWNLOAD.fullmatch(re.sub(r" \(\d+\)$", "", stem))
     return (match["run"], match["tag"]) if match else (stem, None)
 

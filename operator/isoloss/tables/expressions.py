@@ -130,7 +130,9 @@ def near(name: str, names: Collection[str], alike: Iterable[str] = ()) -> str:
     lower = {each.lower(): each for each in names}
     close = [lower[each] for each in difflib.get_close_matches(name.lower(), lower, 3, 0.6)]
     words = _words(name).union(alike)
-    close += [each for each in names if words & _words(each) and each not in close]
+    close += [
+        each for each in names if words & {each.lower(), *_words(each)} and each not in close
+    ]
     return f" (did you mean {' or '.join(close[:3])}?)" if close else ""
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
 from isoloss.errors import BadInput, why_unreadable
+from isoloss.tables.cell_values import is_number
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 SETTINGS = REQUIRED[1:5]
@@ -91,7 +92,7 @@ TRAINER_STATE = "trainer_state.json"
 
 def is_table(source: str) -> bool:
     """Whether a RUNS argument names a table rather than a sweep of the store."""
-    return source.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq", TRAINER_STATE))
+    return source.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet", ".pq", TRAINER_STATE))
 
 
 def bytes_of(source: str) -> bytes:
@@ -136,19 +137,20 @@ def read_cells(content: bytes, source: str, in_use: InUse) -> Table:
 
 
 def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
-    """The cells of a CSV, plain or gzipped, as text. Raises BadTable."""
+    """The cells of a CSV, plain or gzipped, separated by commas, semicolons or tabs, as text. Raises BadTable."""
     plain = _plain(content, source)
     reader = csv.reader(
-        io.TextIOWrapper(io.BytesIO(plain), encoding="utf-8-sig", newline=""), strict=True
+        io.TextIOWrapper(io.BytesIO(plain), encoding="utf-8-sig", newline=""),
+        delimiter=_separator(plain),
+        strict=True,
     )
     try:
         header = [name.strip() for name in next(reader, [])]
         if not any(header) and plain.removeprefix(codecs.BOM_UTF8).strip():
             raise BadTable(source, "blank: the first row must be the header", row=1)
-        for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-            if len(header) == 1 and separator in header[0]:
-                message = f"separated by {name}, not by commas: save it with commas, and numbers with points"
-                raise BadTable(source, message, row=1)
+        if 2 * sum(map(is_number, header)) > len(header):
+            message = f"the first row is numbers: it must be the header: {', '.join(REQUIRED)}"
+            raise BadTable(source, message, row=1)
         _check_header(header, source, in_use)
         numbered = ((reader.line_num, record) for record in reader)
         records, lines = _records(numbered, header, source)
@@ -160,6 +162,12 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
         raise BadTable(source, f"not readable as CSV: {error}", row=reader.line_num) from error
     columns = dict(zip(header, zip(*records, strict=True), strict=True)) if records else {}
     return _checked_size(Table(source, columns, lines))
+
+
+def _separator(plain: bytes) -> str:
+    """That of the header: spreadsheets write semicolons where a comma is the decimal point."""
+    header = plain.partition(b"\n")[0]
+    return max(",;\t", key=lambda separator: header.count(separator.encode()))
 
 
 def _records(

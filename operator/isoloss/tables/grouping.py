@@ -107,6 +107,7 @@ def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) ->
     batch = numbers.values["batch_size"][last]
     length = numbers.values["sequence_length"][last]
     steps = numbers.values["tokens"][last] / (batch * length)
+    _suspect_part_steps(numbers, rows_of)
     if np.max(steps) < FEWEST_STEPS and not numbers.diverged.all():
         numbers.warnings.append(
             f"{numbers.table.source}: no run has {FEWEST_STEPS} steps by its tokens, the longest {np.max(steps):.3g}: they may be "
@@ -127,6 +128,21 @@ def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) ->
             f"{numbers.table.source}: all batch sizes are multiples of the sequence length, up to {np.max(batch * length):.3g} "
             f"tokens per step: if they are tokens, divide them; {batch[0]:g} tokens are {batch[0] / length[0]:g} sequences"
         )
+
+
+def _suspect_part_steps(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
+    """A warning where tokens are whole steps in most runs, and in the others not: as with another sequence length than is written."""
+    values = numbers.values
+    is_whole = values["tokens"] % (values["batch_size"] * values["sequence_length"]) == 0.0
+    others = [name for name, rows in rows_of.items() if not is_whole[rows].all()]
+    if not 0 < 2 * len(others) <= len(rows_of):
+        return
+    names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+    runs = f"{len(others)} run{'s' if len(others) > 1 else ''} ({names})"
+    numbers.warnings.append(
+        f"{numbers.table.source}: tokens of {runs} are not whole steps of batch_size * sequence_length, as those of the other runs "
+        "are: check their batch sizes and sequence lengths"
+    )
 
 
 def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from isoloss.errors import hint
 from isoloss.tables import known_names
-from isoloss.tables.cell_values import are_same, float_of, is_blank
+from isoloss.tables.cell_values import are_same, is_blank, not_a_number, number_of
 from isoloss.tables.expressions import option
 from isoloss.tables.formats import BadTable, Table
 from isoloss.tables.known_names import Kind, Tier
@@ -190,11 +189,10 @@ class Lookup:
         if is_blank(cell):
             return None
         try:
-            return float_of(cell)
+            return number_of(column, cell)
         except ValueError:
             where = f" ({name})" if name and name != column else ""
-            message = f"{str(cell)[:40]!r}{where} is not a number{hint(str(cell))}"
-            raise self.table.bad(index, column, message) from None
+            raise self.table.bad(index, column, not_a_number(cell, where)) from None
 
     def products(self, column: str, factors: Sequence[Found]) -> list[float | None]:
         """The product of columns in each row."""

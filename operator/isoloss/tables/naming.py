@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isoloss.tables import known_names
-from isoloss.tables.cell_values import is_blank
+from isoloss.tables.cell_values import is_blank, text_of
 from isoloss.tables.columns import Columns
 from isoloss.tables.evaluations import (
     RUN_STATES,
@@ -21,9 +21,13 @@ from isoloss.tables.evaluations import (
 from isoloss.tables.exports import in_long_form, is_panel
 from isoloss.tables.expressions import Expression
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
-from isoloss.tables.lookup import Lookup
+from isoloss.tables.lookup import STEP, Found, Lookup
 from isoloss.tables.run_names import run_columns, runs_of_rows
 from isoloss.tables.run_settings import settings_of_rows
+from isoloss.tables.step_counts import refuse_other_tokens
+
+BESIDE = (*RUN_STATES, *(known.name for tier in known_names.TIERS[STEP] for known in tier.names))
+"""What is read beside our columns, though it is none of them."""
 
 
 def _ours(header: Collection[str]) -> dict[str, str]:
@@ -53,7 +57,8 @@ class Naming:
     def in_use(self, header: Sequence[str]) -> Collection[str]:
         """The columns to be read."""
         if self.is_ours(header):
-            return _ours(header)
+            beside = {name for name in header if name in BESIDE and header.count(name) == 1}
+            return {*_ours(header), *beside}
         known = [name for name in header if known_names.is_known(name) or name in OPTIONAL]
         named = {name for each in self.expressions for name in each.names(header)}
         if is_panel(header) or not any(run_columns(header)) or {"key", "value"} <= set(header):
@@ -118,12 +123,22 @@ def warnings_together(warnings: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
+def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
+    """A table with our columns; what trackers write beside them is compared with it. Raises BadTable."""
+    ours = _ours(table.columns)
+    columns = {ours.get(name, name): cells for name, cells in table.columns.items()}
+    lookup = Lookup(table, [text_of(cell) for cell in columns["run"]], {}, "")
+    refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
+    if "diverged" not in columns:
+        warn_of_unfinished(lookup, range(len(lookup.runs)))
+    kept = {name: cells for name, cells in columns.items() if name not in RUN_STATES}
+    return replace(table, columns=kept), ReadAs(table.source, {}), lookup.warnings
+
+
 def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
     """The table under our names, one row per evaluation, what was taken for what, and warnings. Raises BadTable and BadInput."""
     if naming.is_ours(list(table.columns)):
-        ours = _ours(table.columns)
-        renamed = {ours.get(name, name): cells for name, cells in table.columns.items()}
-        return replace(table, columns=renamed), ReadAs(table.source, {}), ()
+        return _as_it_is(table)
     log = in_long_form(table)
     given = next((each for each in naming.expressions if each.column == "run"), None)
     run_label, runs = runs_of_rows(log, given)

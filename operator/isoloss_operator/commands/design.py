@@ -429,7 +429,7 @@ def _refuse_none(
     raise NoDesign(
         "--checkpoint",
         f"no two proxies of its shape with {FEWEST_LAYERS} layers, a quarter of their parameters in layers, and at most "
-        f"{LARGEST_SHARE:.0%} of its {active:,} active parameters: write the manifest by hand",
+        f"{LARGEST_SHARE:.0%} of its {active:,} active parameters: continue the checkpoint itself on a grid, by proxies[].checkpoint of a sweep, or write the proxies by hand",
     )
 
 

@@ -175,6 +175,11 @@ def init(
     is_length_guessed = length is None
     length = options.sequence_length(length, found.config)
     cap = _spend(spend)
+    # All options before the designs, which take seconds.
+    namespace = None if namespace is None else options.name_of("--namespace", namespace, "")
+    secret = None if secret is None else options.name_of("--secret", secret, "")
+    folder = options.folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss")
+    tokenizer_uri = options.tokenizer(tokenizer_uri, found.uri)
     try:
         compared = designs(found.config, cpt_tokens, accelerators, length, searches=not grid)
         chosen = choose(compared, cap)
@@ -183,13 +188,13 @@ def init(
     each = chosen.accelerators(accelerators, None, searches=not grid)
     written = Written(
         name=called,
-        namespace=None if namespace is None else options.name_of("--namespace", namespace, ""),
+        namespace=namespace,
         checkpoint=found,
         cpt_tokens=cpt_tokens,
-        storage=options.folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss"),
+        storage=folder,
         is_storage_guessed=storage is None,
-        secret=None if secret is None else options.name_of("--secret", secret, ""),
-        tokenizer=options.tokenizer(tokenizer_uri, found.uri),
+        secret=secret,
+        tokenizer=tokenizer_uri,
         sequence_length=length,
         is_sequence_length_guessed=is_length_guessed,
         corpus=parts,

@@ -360,6 +360,7 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--storage": "s3://c/*"}, "--storage: s3://c/*: must name one folder, not a pattern"),
         ({"--tokenizer": "org/model"}, "--tokenizer: org/model: must be where pods can read it"),
         ({"--tokenizer": "file:///none"}, "--tokenizer: file:///none has no tokenizer.json: give"),
+        ({"--tokenizer": "file:///none", "--tokens": "1M"}, "--tokenizer: file:///none has no"),
         ({"--name": "My sweep"}, "--name: My sweep: must be at most 63 lower-case letters"),
         ({"--spend": "5"}, "--spend: 5 is not a cap: write a share of the planned run such as 5%"),
         ({"--spend": "0%"}, "--spend: 0% is not a cap"),
@@ -525,7 +526,10 @@ def test_of_another_family_no_continued_run_is_written(
             "max_position_embeddings: must be an integer",
         ),
         ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
-        ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
+        (
+            {**LLAMA_3_8B, "num_hidden_layers": 4},
+            "continue the checkpoint itself on a grid, by proxies[].checkpoint",
+        ),
         (
             {"architectures": ["BertForMaskedLM"], "model_type": "bert"},
             "BertForMaskedLM is not a ca",

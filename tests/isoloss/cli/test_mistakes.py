@@ -57,7 +57,7 @@ TABLES: dict[str, Callable[[int, Row], Row]] = {
     "billions": scaled("tokens", 1e-9),
     "steps": each("tokens", lambda r: int(float(r["tokens"]) / 2048 / float(r["batch_size"]))),
     "millions": scaled("params", 1e-6),
-    "letters": each("params", lambda row: f"{float(row['params']) / 1e6:g}M"),
+    "letters": each("params", lambda row: f"{float(row['params']) / 1e6:g} M"),
     "perplexity": each("loss", lambda row: 2.71828 ** float(row["loss"])),
     "rates": scaled("learning_rate", 1e4),
     "negative": one("loss", "-2.1"),
@@ -83,8 +83,9 @@ def desk(
             writer = csv.DictWriter(file, list(changed[0]))
             writer.writeheader()
             writer.writerows(changed)
-    (folder / "semicolons.csv").write_text(text.replace(",", ";"))
-    (folder / "tabs.csv").write_text(text.replace(",", "\t"))
+    (folder / "semicolons.csv").write_text(text.replace(",", ";").replace(".", ","))
+    (folder / "tabs.csv").write_text(text.replace(",", "\t").replace(".", ","))
+    (folder / "headless.csv").write_text(text.partition("\n")[2])
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text(text.splitlines()[0] + "\n")
     (folder / "binary.csv").write_bytes(bytes(range(256)))
@@ -97,8 +98,8 @@ COMMANDS = [
     ("predcit laws.json", "'predcit'", "Did you mean 'predict'?"),
     ("fit", "RUNS", "CSV or Parquet tables"),
     ("fit run.csv", "run.csv", "did you mean runs.csv?"),
-    ("fit .", ".", ".csv, .csv.gz, .parquet"),
-    ("fit runs.xlsx", "runs.xlsx", ".csv, .csv.gz, .parquet"),
+    ("fit .", ".", ".csv, .csv.gz, .tsv, .parquet"),
+    ("fit runs.xlsx", "runs.xlsx", "save a table as CSV or Parquet"),
     ("fit https://x/runs.csv", "https://x/runs.csv", "download the table"),
     ("fit file:///nowhere", "file:///nowhere", "give a sweep's spec.storage.uri"),
     ("fit s3://bucket/../x", "s3://bucket/../x", "'..' is not allowed"),
@@ -107,15 +108,16 @@ COMMANDS = [
     ("fit billions.csv", "row 2, column tokens", "as billions 5e+08"),
     ("fit steps.csv", "row 2, column tokens", "read as steps they are 4.99974e+08"),
     ("fit millions.csv", "row 2, column params", "a count is expected, not millions"),
-    ("fit letters.csv", "row 2, column params", "write 30000000"),
+    ("fit letters.csv", "row 2, column params", "write it in digits"),
     ("fit perplexity.csv", "row 2, column loss", "nats per token"),
     ("fit rates.csv", "row 2, column learning_rate", "the learning rate itself is expected"),
     ("fit negative.csv", "row 7, column loss", "nats per token are expected"),
     ("fit nan.csv", "row 7, column loss", "mark a run that diverged"),
     ("fit empty-rate.csv", "row 7, column learning_rate", "fill it in"),
     ("fit comma.csv", "row 2, column loss", "write 4.4423"),
-    ("fit semicolons.csv", "row 1", "separated by semicolons, not by commas: save it with commas"),
-    ("fit tabs.csv", "row 1", "separated by tabs, not by commas: save it with commas"),
+    ("fit semicolons.csv", "row 2, column params", "write 30000000.0"),
+    ("fit tabs.csv", "row 2, column params", "write 30000000.0"),
+    ("fit headless.csv", "row 1", "it must be the header: run, params"),
     ("fit empty.csv", "empty.csv", "a table has a header and a row for each evaluation"),
     ("fit header.csv", "row 2", "a table has one for each evaluation"),
     ("fit binary.csv", "row 2", "save it as UTF-8"),

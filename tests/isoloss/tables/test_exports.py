@@ -253,6 +253,19 @@ def test_what_was_read_is_in_the_json_of_a_fit(isoloss: Isoloss) -> None:
     assert read["from_settings"] == ["params", "batch_size", "sequence_length", "learning_rate"]
 
 
+@pytest.mark.parametrize("command", ["predict", "validate"])
+def test_what_was_read_is_in_the_json_of_a_refusal(
+    isoloss: Isoloss, synthetic_laws: Path, command: str
+) -> None:
+    files, _, settings = EXPORTS["W&B's history"]
+    laws = [synthetic_laws] if command == "validate" else []
+    asked = ("--initial-loss", "2.9", "--cpt-flops", "1e27", "--settings", settings, "--json")
+    ended = isoloss(command, *laws, FOLDER / files, *asked)
+    assert ended.code == 3, ended.err
+    (read,) = ended.document["read"]
+    assert read["columns"]["loss"] == "eval/loss"
+
+
 def test_a_table_with_our_columns_says_nothing_of_what_was_read(
     isoloss: Isoloss, synthetic_table: Path
 ) -> None:

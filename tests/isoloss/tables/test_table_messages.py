@@ -1,11 +1,17 @@
 """What a bad table's message blames, and what it suggests."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from isoloss import datasets
+import isoloss
+from isoloss import datasets, formatting
 from isoloss.tables import BadTable, parse_table, read_table
 from tests.support.tables import HEADER, Cells, as_csv, good_rows, refused
 
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "your-runs.md"
 TOKENS = HEADER.index("tokens")
 LOSS = HEADER.index("loss")
 BATCH = HEADER.index("batch_size")
@@ -75,11 +81,62 @@ def test_all_missing_columns_are_named_at_once() -> None:
         parse_table(as_csv(good_rows(), header), "runs.csv")
 
 
-@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
-def test_another_separator_is_recognised(separator: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("separator", "name"), [(";", "runs.csv"), ("\t", "runs.csv"), ("\t", "runs.tsv")]
+)
+def test_semicolons_and_tabs_separate_as_commas_do(separator: str, name: str) -> None:
     content = as_csv(good_rows()).replace(b",", separator.encode())
-    message = f"separated by {name}, not by commas: save it with commas, and numbers with points"
-    assert refused(content, message)[0] == 1
+    (first, *_) = parse_table(content, name).runs
+    (expected, *_) = parse_table(as_csv(good_rows()), "runs.csv").runs
+    assert (first.name, first.params, [*first.tokens], [*first.losses]) == (
+        expected.name,
+        expected.params,
+        [*expected.tokens],
+        [*expected.losses],
+    )
+
+
+def test_decimal_commas_between_semicolons_are_refused_with_the_number_to_write() -> None:
+    content = as_csv(good_rows()).replace(b",", b";").replace(b".", b",")
+    assert refused(content, "write 0.0003") == (2, "learning_rate")
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        ("params", "100M"),
+        ("params", "0.1B"),
+        ("params", "100,000,000"),
+        ("sequence_length", "2,048"),
+    ],
+)
+def test_counts_are_read_as_options_of_commands_are(column: str, written: str) -> None:
+    rows = good_rows()
+    for row in rows:
+        row[HEADER.index(column)] = written
+    runs = parse_table(as_csv(rows), "runs.csv").runs
+    assert {(run.params, run.sequence_length) for run in runs} == {(1e8, 2048)}
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [("tokens", "1,475B"), ("tokens", "2,5B"), ("sequence_length", "2k"), ("loss", "3,123")],
+)
+def test_what_could_be_two_numbers_is_refused(column: str, written: str) -> None:
+    rows = good_rows()
+    rows[0][HEADER.index(column)] = written
+    assert refused(as_csv(rows), "is not a number") == (2, column)
+
+
+def test_a_table_without_a_header_is_recognised() -> None:
+    content = as_csv(good_rows()).split(b"\n", 1)[1]
+    assert refused(content, "the first row is numbers: it must be the header: run, params")[0] == 1
+
+
+def test_a_perplexity_says_what_the_loss_is() -> None:
+    header = [*HEADER[:-1], "eval/perplexity"]
+    match = "eval/perplexity is exp.loss.: write its natural logarithm"
+    assert refused(as_csv(good_rows(), header), match)[1] == "loss"
 
 
 def test_our_names_are_read_as_a_spreadsheet_writes_them() -> None:
@@ -143,3 +200,83 @@ def test_a_grid_that_only_reaches_large_learning_rates_is_not_suspected() -> Non
     for row in rows[:3]:
         row[RATE] = "0.06"
     assert parse_table(as_csv(rows), "runs.csv").warnings == ()
+
+
+def with_steps(length_of: Callable[[str], int], name: str = "step") -> bytes:
+    """The good rows with a column of optimizer steps, by a run's true sequence length."""
+    rows = [
+        [*row, str(round(float(row[TOKENS]) / int(row[BATCH]) / length_of(row[0])))]
+        for row in good_rows()
+    ]
+    return as_csv(rows, [*HEADER, name])
+
+
+@pytest.mark.parametrize("name", ["step", "_step", "train/global_step"])
+def test_steps_that_contradict_one_runs_tokens_are_refused(name: str) -> None:
+    """As of another sequence length, batch size or accumulation at one size."""
+    assert parse_table(with_steps(lambda _: 2048, name), "runs.csv").runs
+    content = with_steps(lambda run: 1024 if run == "r128" else 2048, name)
+    row, column = refused(
+        content, rf"{name}'?\*batch_size\*sequence_length are .*, 2 times as many"
+    )
+    assert (row, column) == (5, "tokens")
+
+
+def test_a_count_of_log_calls_contradicts_no_tokens() -> None:
+    rows = [[*row, str(number)] for number, row in enumerate(good_rows())]
+    assert parse_table(as_csv(rows, [*HEADER, "step"]), "runs.csv").runs
+
+
+def test_tokens_that_are_no_whole_steps_in_one_run_are_named() -> None:
+    """What another sequence length than the one that is written leaves."""
+    rows = good_rows()
+    for row in rows:
+        step = int(row[BATCH]) * (3000 if row[0] == "r128" else 2048)
+        row[TOKENS] = str(int(row[TOKENS]) // step * step)
+    (warning,) = parse_table(as_csv(rows), "runs.csv").warnings
+    assert warning.startswith("runs.csv: tokens of 1 run (r128) are not whole steps of batch_size")
+
+
+@pytest.mark.parametrize("states", [("finished", "crashed"), ("FINISHED", "FAILED")])
+def test_runs_that_did_not_finish_are_named_in_tables_with_our_columns(
+    states: tuple[str, str],
+) -> None:
+    rows = [[*row, states[row[0] == "r128"]] for row in good_rows()]
+    (warning,) = parse_table(as_csv(rows, [*HEADER, "State"]), "runs.csv").warnings
+    state = states[1].lower()
+    assert f"State: runs that did not finish ({state}): 1 (r128)" in warning
+
+
+def test_the_state_of_runs_that_all_finished_is_no_ignored_column() -> None:
+    rows = [[*row, "finished"] for row in good_rows()]
+    assert parse_table(as_csv(rows, [*HEADER, "State"]), "runs.csv").warnings == ()
+
+
+def test_short_names_are_suggested() -> None:
+    header = ["run", "N", "bs", "ctx", "lr", "D", "val_loss"]
+    match = (
+        r"params=EXPRESSION \(did you mean N\?\).*batch_size=EXPRESSION \(did you mean bs\?\).*"
+    )
+    match += r"sequence_length=EXPRESSION \(did you mean ctx\?\).*tokens=EXPRESSION \(did you mean D\?\)"
+    refused(as_csv(good_rows(), header), match)
+
+
+@pytest.mark.parametrize(
+    ("column", "factor", "answer"), [("tokens", 0.5, "1.78e-4"), ("params", 1.4, "2.51e-4")]
+)
+def test_what_no_check_sees_moves_the_answer_as_the_page_states(
+    column: str, factor: float, answer: str
+) -> None:
+    rows = datasets.load_sample_runs().runs
+    changed = [
+        replace(run, **{column: getattr(run, column) * factor}) if run.params == 1e8 else run
+        for run in rows
+    ]
+    laws = isoloss.fit_laws(changed, isoloss.FitOptions(bootstrap_samples=20))
+    predicted = laws.predict(initial_loss=2.75, cpt_tokens=5e9, params=1e9)
+    assert isinstance(predicted, isoloss.Prediction)
+    assert formatting.learning_rate(predicted.learning_rate.value) == answer
+    assert (
+        f"moved {'the answer from 2.02e-4' if column == 'tokens' else 'it'} to {answer}"
+        in PAGE.read_text()
+    )

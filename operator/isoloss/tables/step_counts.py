@@ -1,0 +1,75 @@
+"""Tokens against optimizer steps, where a table has both."""
+
+import math
+from collections.abc import Mapping
+
+from isoloss.tables import known_names
+from isoloss.tables.cell_values import is_blank
+from isoloss.tables.expressions import option, product_of
+from isoloss.tables.formats import BadTable
+from isoloss.tables.lookup import COUNTERS, STEP, Found, Lookup
+
+SAME = 0.02
+"""Relative difference of two counts of one number of tokens."""
+
+
+def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
+    """Raise BadTable where tokens and steps differ by a whole factor: that of devices, accumulation, or another sequence length.
+
+    A step that may count log calls is believed if it agrees with the tokens of half of the runs.
+    """
+    try:
+        step = lookup.of_tiers(STEP, quietly=True)
+    except BadTable:  # which of two steps it is, is no question while there are tokens
+        return
+    if step is None:
+        return
+    counts = _counts(lookup, columns, step)
+    agreeing = {
+        lookup.runs[index]: None
+        for index, (by_steps, tokens) in counts.items()
+        if abs(by_steps / tokens - 1) < SAME
+    }
+    runs = {lookup.runs[index] for index in counts}
+    if known_names.bare(step.label)[0] in COUNTERS and 2 * len(agreeing) < max(len(runs), 1):
+        return
+    tokens, product = columns["tokens"], product_of(step.label, "batch_size", "sequence_length")
+    for index, (by_steps, counted) in counts.items():
+        ratio = max(by_steps / counted, counted / by_steps)
+        if ratio < 1.9 or abs(ratio / round(ratio) - 1) > SAME:
+            continue
+        found = (
+            f"{tokens.label} has {counted:g} tokens, and {product} are {by_steps:g}, {round(ratio)} times "
+            f"{'as many' if by_steps > counted else 'fewer'}"
+        )
+        if agreeing:
+            why = (
+                f"; the two agree in run {next(iter(agreeing))}: check the batch size and sequence length of run "
+                f"{lookup.runs[index]}; if they are right, {option('tokens', tokens.label)}"
+            )
+        else:
+            why = (
+                ": one of them is of one device or of one forward pass. Say which is right: "
+                f"{option('tokens', tokens.label)}, or {option('batch_size', 'EXPRESSION')}"
+            )
+        raise lookup.table.bad(index, "tokens", found + why)
+
+
+def _counts(
+    lookup: Lookup, columns: Mapping[str, Found], step: Found
+) -> dict[int, tuple[float, float]]:
+    """Tokens by steps and tokens as counted, of the rows that have a loss and both."""
+    found = {}
+    names = ("batch_size", "sequence_length", "tokens", "loss")
+    batch, length, tokens, loss = (columns[name].cells for name in names)
+    for index, cell in enumerate(step.cells):
+        if is_blank(loss[index]):
+            continue
+        try:
+            by_steps = lookup.product("tokens", index, [cell, batch[index], length[index]])
+            counted = lookup.number("tokens", index, tokens[index])
+        except BadTable:  # what is no number in a column in use is refused with it
+            continue
+        if by_steps and counted and math.isfinite(max(by_steps / counted, counted / by_steps)):
+            found[index] = by_steps, counted
+    return found
