@@ -61,6 +61,11 @@ def number(value: float, digits: int = 3) -> str:
     return _without_trailing_zeros(f"{value:.{places}f}")
 
 
+def precise(value: float | None, /) -> str:
+    """Six significant digits, for numbers that others are computed from."""
+    return number(value, 6)
+
+
 @_of_a_number
 def exponential(value: float, digits: int = 3) -> str:
     """A number that always has an exponent: 2e-4, 2.1e21."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from isoloss_contract.reading import parse_timestamp
 from isoloss_contract.records import (
     DataManifest,
     Digest,
@@ -212,6 +214,11 @@ class Attempts(_Strict):
     """How often the host killed an attempt for its memory, under `template` alone."""
     failures: Annotated[tuple[FailureRecord, ...], Field(max_length=MAX_FAILURES_KEPT)] = ()
     """The last charged failures, newest last."""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the last attempt ended; None: none has, or that cannot be read."""
+        return parse_timestamp(self.last_ended_at)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def test_every_reason_is_given_by_some_decision() -> None:
     """A reason that nothing gives would be documented for nobody."""
     own = ("reasons.py", "advice.py")
     code = "\n".join(path.read_text() for path in OPERATOR.rglob("*.py") if path.name not in own)
-    # Reasons that a pod's own code becomes are given by bad_data_reason, without their names.
+    # Reasons that a pod's own code becomes are those of TRAINER_REASONS, without their names.
     by_code = member_texts(Reason).keys() - set(re.findall(r"Reason\.([A-Z_0-9]+)", code))
     # Verdicts on an answer are given by the values of those of isoloss.validation.
     by_code -= {Reason(each.value).name for each in Judged}

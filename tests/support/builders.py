@@ -10,11 +10,11 @@ from isoloss_contract import records
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import Claimant as _Claimant
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.jobs.requests import store_label
+from isoloss_operator.decide.jobs.requests import job_name, store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.planning.placement import placements, with_placed_grids
-from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
+from isoloss_operator.planning.placement import place_sizes
+from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from tests.support.ledgers import read_back
 from tests.support.models import example_model
@@ -104,7 +104,7 @@ def manifest(spec: Mapping[str, Any] | None = None, **changes: Any) -> records.D
 def placed(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     """A valid spec in which every size has a grid."""
     spec = parse_sweep_spec(raw)
-    return with_placed_grids(spec, placements(spec))
+    return place_sizes(spec).spec
 
 
 def points(spec: Mapping[str, Any] | None = None) -> tuple[PlannedPoint, ...]:

@@ -33,6 +33,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
+from isoloss_operator.decide.jobs.attempts import is_done
 from isoloss_operator.decide.observation import (
     Course,
     ObservedAnswer,
@@ -44,7 +45,6 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.reads import planned_tasks
-from isoloss_operator.decide.record import is_done
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config

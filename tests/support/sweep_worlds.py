@@ -10,9 +10,10 @@ from isoloss_contract.ledger import IntentAction, Ledger
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.fits import FitOutcome, PointDecision, fit_inputs
+from isoloss_operator.decide.fits import FitOutcome, PointDecision
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.record import fit_inputs
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config

@@ -176,6 +176,18 @@ class Proxy(fields.ApiType):
     """Merged into the training pods of this size, after spec.podTemplate."""
 
     @property
+    def config(self) -> dict[str, Any]:
+        """Its transformers configuration. Raises ValueError for a checkpoint's that is not read yet."""
+        if self.model is None:
+            raise ValueError(f"the config.json of {self.checkpoint_uri} was not read yet")
+        return self.model.config
+
+    @property
+    def checkpoint_uri(self) -> str:
+        """Without a trailing slash; empty for a size that starts from random weights."""
+        return self.checkpoint.uri.rstrip("/") if self.checkpoint is not None else ""
+
+    @property
     def around(self) -> Around | None:
         """The prediction around whose answer its points lie; None: they lie on a grid."""
         return None if self.grid is None else self.grid.around

@@ -5,10 +5,12 @@ on reading: an older or newer operator may have written the status.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
+from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.api.fields import ApiType
 
 
@@ -45,6 +47,11 @@ class Condition(StatusType):
     """Generation of the spec that the condition was computed from."""
     last_transition_time: str = Field(json_schema_extra={"format": "date-time"})
     """Time of the last change of status."""
+
+    @property
+    def since(self) -> datetime | None:
+        """When its status last changed; None if that cannot be read."""
+        return parse_timestamp(self.last_transition_time)
 
 
 ConditionList = Annotated[

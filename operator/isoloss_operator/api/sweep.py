@@ -271,6 +271,15 @@ class ScalingSweepSpec(fields.ApiType):
         return proxy.own_grid or (self.grid if proxy.grid is None else None)
 
     @property
+    def checkpoint_uris(self) -> dict[str, str]:
+        """URIs of the checkpoints that sizes continue, without a trailing slash, by the field that names them."""
+        return {
+            f"spec.proxies[{index}].checkpoint.uri": proxy.checkpoint_uri
+            for index, proxy in enumerate(self.proxies)
+            if proxy.checkpoint is not None
+        }
+
+    @property
     def fitted_proxies(self) -> tuple[Proxy, ...]:
         """Those whose points are fitted: all but the ones around answers."""
         return tuple(proxy for proxy in self.proxies if not proxy.is_around_an_answer)

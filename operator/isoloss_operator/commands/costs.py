@@ -26,13 +26,13 @@ from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
-from isoloss_operator.decide.search import search_sizes
-from isoloss_operator.planning.architectures import UnsupportedModel, text_model
-from isoloss_operator.planning.continued import (
+from isoloss_operator.decide.continued import (
     UnknownModel,
     checkpoint_model,
     with_checkpoint_models,
 )
+from isoloss_operator.decide.search import search_sizes
+from isoloss_operator.planning.architectures import UnsupportedModel, text_model
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import (
     PEAK_FLOPS,
@@ -42,7 +42,7 @@ from isoloss_operator.planning.flops import (
     token_flops,
 )
 from isoloss_operator.planning.parameters import model_shape, parameter_counts
-from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
+from isoloss_operator.planning.placement import place_sizes, placed_sizes
 from isoloss_operator.planning.points import (
     PRECISIONS,
     Continued,
@@ -52,7 +52,7 @@ from isoloss_operator.planning.points import (
     plan_points,
 )
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
-from isoloss_operator.planning.specs import InvalidSpec, SpecError, checkpoint_uris
+from isoloss_operator.planning.specs import InvalidSpec, SpecError
 from isoloss_operator.settings import TERMINATION_GRACE_SECONDS
 
 
@@ -285,7 +285,7 @@ def with_continued_models(
 ) -> api.ScalingSweepSpec:
     """The spec with the models of the checkpoints that sizes continue, by their config.json. Raises InvalidSpec."""
     known, errors = {}, []
-    for field, uri in checkpoint_uris(spec).items():
+    for field, uri in spec.checkpoint_uris.items():
         config = configs[uri]
         try:
             if isinstance(config, StoreError):
@@ -314,8 +314,8 @@ def _assumed(spec: api.ScalingSweepSpec) -> Continued:
 def planned(written: api.ScalingSweepSpec) -> Planned:
     """The plan of a manifest's spec. Raises BadInput if it cannot be trained."""
     try:
-        places = placements(written)
-        spec = with_placed_grids(written, places)
+        placed_spec = place_sizes(written)
+        spec, places = placed_spec.spec, placed_spec.places
         points = plan_points(spec, continued=_assumed(spec))
         sizes = [_size(spec, own) for own in by_size(points).values()]
     except (InvalidSpec, UnsupportedModel) as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from isoloss_operator.planning import architectures
 from isoloss_operator.planning.parameters import (
+    ConfigReader,
     attention_shapes,
     head_dim,
     key_value_heads,
@@ -125,7 +126,7 @@ def _checkpoint(text: str) -> _Checkpoint:
     for key, most in (("num_hidden_layers", MAX_LAYERS), ("num_attention_heads", MAX_HEADS)):
         if config[key] > most:
             raise architectures.UnsupportedModel(key, f"{config[key]:,} is more than {most}")
-    reader, layers = architectures.ConfigReader(config), config["num_hidden_layers"]
+    reader, layers = ConfigReader(config), config["num_hidden_layers"]
     is_latent, heads = kind == "deepseek_v3", config["num_attention_heads"]
     family = architectures.FAMILIES[kind]
     lists = _lists(reader, family, layers)
@@ -150,7 +151,7 @@ def _checkpoint(text: str) -> _Checkpoint:
 
 
 def _lists(
-    reader: architectures.ConfigReader, family: architectures.Family, layers: int
+    reader: ConfigReader, family: architectures.Family, layers: int
 ) -> dict[str, list[Any]]:
     found = {key: reader.by_layer(key, layers) for key in family.by_layer.split()}
     for key in family.layer_numbers.split():

@@ -15,7 +15,6 @@ from isoloss_operator.cluster.manifests import security_problem
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.planning.specs import (
     InvalidSpec,
-    checkpoint_uris,
     parse_prediction_spec,
     parse_sweep_spec,
 )
@@ -161,7 +160,7 @@ def _documents(path: Path) -> list[Any]:
 
 def read_checkpoints(*specs: api.ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
     """The config.json of the checkpoints that sizes continue, by URI."""
-    uris = {uri for spec in specs for uri in checkpoint_uris(spec).values()}
+    uris = {uri for spec in specs for uri in spec.checkpoint_uris.values()}
     found: dict[str, dict[str, Any] | StoreError] = {}
     for uri in sorted(uris):
         try:

@@ -13,12 +13,11 @@ from typing import Any, Final
 from isoloss import formatting
 from isoloss_operator.planning.architectures import (
     FAMILIES,
-    ConfigReader,
     UnsupportedModel,
     completed,
     known_keys,
 )
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.parameters import ConfigReader, parameter_counts
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from isoloss.formatting import batch_size, learning_rate, loss, number
+from isoloss.formatting import batch_size, learning_rate, loss, number, precise
 from isoloss.laws import (
     BatchSizeRange,
     Point,
@@ -84,15 +84,15 @@ def _predicted(
     """
     laws, spec, sweep = fit.laws, asked.spec, asked.sweep
     if laws is None:
-        found = Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing.")
+        found = Finding(Reason.LAWS_UNREADABLE, "laws.json is missing.")
         return found, found
     try:
         outcome = predict(laws, question(spec, sweep, result))
     except ValueError as error:
-        found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
+        found = Finding(Reason.INVALID_SPEC, str(error), stalled=True)
         return found, found
     if not isinstance(outcome, Prediction):
-        found = Finding.false(*law_status.refused_in_words(outcome), stalled=True)
+        found = Finding(*law_status.refused_in_words(outcome), stalled=True)
         return found, found
     lengths = sweep.data.sequence_length, target_length(spec, sweep)
     return outcome, for_length(outcome, spec.batch_size_multiple_of, *lengths)
@@ -181,7 +181,7 @@ def _answered(
     params, length = target_parameters(spec, result), target_length(spec, sweep)
     return api.HyperparamPredictionStatus(
         equivalent_flops=law_status.interval_status(prediction.equivalent_flops),
-        planned_flops=law_status.precise(prediction.cpt_flops),
+        planned_flops=precise(prediction.cpt_flops),
         total_flops=law_status.interval_status(prediction.total_flops),
         target_loss=law_status.interval_status(prediction.target_loss, loss),
         learning_rate=law_status.interval_status(prediction.learning_rate, learning_rate),
@@ -190,17 +190,17 @@ def _answered(
         batch_size_cost=law_status.interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
         expected_regret=statuses.ExpectedRegretStatus(
-            nats=law_status.precise(prediction.expected_regret),
-            planned_share=law_status.precise(
+            nats=precise(prediction.expected_regret),
+            planned_share=precise(
                 prediction.expected_regret_flops
                 / (prediction.cpt_flops or prediction.total_flops.value)
             ),
         ),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
         extrapolation=statuses.ExtrapolationStatus(
-            compute_factor=law_status.precise(distance.compute_factor),
+            compute_factor=precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
-            parameters_factor=law_status.precise(distance.params_factor),
+            parameters_factor=precise(distance.params_factor),
         ),
         variants=tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
@@ -248,11 +248,11 @@ def search_cost_status(
     except ValueError:
         return None
     return statuses.SearchCostStatus(
-        sweep_flops=law_status.precise(cost.proxy_flops),
-        direct_flops=law_status.precise(cost.direct_flops),
+        sweep_flops=precise(cost.proxy_flops),
+        direct_flops=precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
-        saving=law_status.precise(cost.saving),
-        planned_share=law_status.precise(cost.share_of_run),
+        saving=precise(cost.saving),
+        planned_share=precise(cost.share_of_run),
     )
 
 

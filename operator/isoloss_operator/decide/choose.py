@@ -34,15 +34,14 @@ from isoloss_operator.decide.fits import (
     FitOutcome,
     SearchRequest,
     SearchStep,
-    fit_inputs,
-    fitted_records,
 )
-from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
-from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
+from isoloss_operator.decide.jobs.attempts import cost_of, next_attempt, reports_of, unrecorded
+from isoloss_operator.decide.jobs.failures import not_before
+from isoloss_operator.decide.jobs.requests import deletions, is_outdated, lost_deletions
 from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, Quarantine
-from isoloss_operator.decide.record import cost_of, end_recorded, reports_of, unrecorded
+from isoloss_operator.decide.record import end_recorded, fit_inputs, fitted_records
 from isoloss_operator.decide.search import search_request, stepped
 from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, six_nd
@@ -308,12 +307,16 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
             needed = remaining_flops(point, records[point.key], tasks.progress.get(point.key))
             committed += Spend(needed, needed * spent.seconds_per_flop[point.proxy.name])
     count, message = affordable(tasks.spec.budget, spent, committed, pending, records)
-    due, later = _by_delay(pending[:count], records, observed.now)
     free = max(0, tasks.spec.parallelism - slots_taken(observed.jobs, observed.orphaned_pods))
     if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
+    due, later = _by_delay(pending[:count], records, observed.now)
     return Admission(
-        starts=tuple(_start(tasks, records[point.key].attempts, point) for point in due[:free]),
+        starts=tuple(
+            Start(point, before, next_attempt(before, tasks.jobs.get(point.key, ())))
+            for point in due[:free]
+            for before in [records[point.key].attempts]
+        ),
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
@@ -334,10 +337,6 @@ def _by_delay(
         else:
             later.append(start)
     return due, later
-
-
-def _start(tasks: TaskSet, attempts: Attempts, point: PlannedPoint) -> Start:
-    return Start(point, attempts, next_attempt(attempts, tasks.jobs.get(point.key, ())))
 
 
 # -------------------------------------------------------------------------------- act: which Jobs go
@@ -367,8 +366,8 @@ def _is_unwanted(tasks: TaskSet, record: PointRecord, job: ObservedJob, planned:
     """Whether the ledger says to pause or prune its task, or it is one of the `planned` and waits in vain for what is no
     longer asked for."""
     asked = tasks.templates[tasks.points[job.key].proxy.template_digest]
-    is_outdated = job.uid in planned and job.is_outdated(asked)
-    return record.intent.action is not IntentAction.RUN or is_outdated
+    waits_in_vain = job.uid in planned and is_outdated(job, asked)
+    return record.intent.action is not IntentAction.RUN or waits_in_vain
 
 
 def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
@@ -480,11 +479,12 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     is_quiet = not is_blocked and _is_quiet(tasks, ledger, admission, missing)
     recorded_jobs = _recorded_jobs(tasks)
     delete, stopped = act(tasks, ledger, recorded_jobs)
-    stopped_ledger = end_recorded(ledger, stopped, tasks)
     has_room = not (budget_spent or admission.unaffordable)
     search = due_step(tasks, ledger, spending, is_quiet=is_quiet, has_room=has_room)
     is_over = is_quiet and (search.request is None or bool(search.ended))
-    next_ledger = stopped_ledger
+    fitted = fitted_records(spec, ledger.points)
+    inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
+    next_ledger = stopped_ledger = end_recorded(ledger, stopped, tasks)
     if search.step is not None:
         next_ledger = stepped(stopped_ledger, tasks.points, search.step, spec, tasks.corpus)
     return Chosen(
@@ -500,8 +500,8 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
         is_quiet=is_quiet,
         delete=delete,
         recorded_jobs=recorded_jobs,
-        fitted=fitted_records(spec, ledger.points),
-        fit_inputs=search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False),
+        fitted=fitted,
+        fit_inputs=inputs,
         search=search,
         is_over=is_over,
         final_laws=_laws_of(tasks.observed.fit, search.inputs) if is_over else None,
@@ -522,22 +522,3 @@ def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unr
     pending = (r for r in ledger.points if r.state is PointState.PENDING)
     running = sum(record.intent.action is IntentAction.RUN for record in pending)
     return running == len(admission.unaffordable)
-
-
-def next_look(chosen: Chosen) -> float:
-    """Seconds until the next pass unless an event comes first; infinite once the final laws are there and every Job that
-    ended has been let go."""
-    tasks, due = chosen.tasks, chosen.admission.next_start
-    kept = {job.uid for job in tasks.observed.jobs if job.is_finished and not job.deleting}
-    if chosen.next_ledger is not chosen.stopped_ledger:
-        return 0.0  # Jobs of what a step has chosen start once that is in the ledger
-    if chosen.unread.all:
-        return 15.0
-    if kept - {job.uid for job in chosen.recorded_jobs}:
-        return 1.0  # Jobs are to be let go as soon as the ledger about to be written is stored
-    if due is not None and not chosen.starts:
-        return min(60.0, max(1.0, (due - tasks.observed.now).total_seconds()))
-    if any(job.holds_a_slot for job in tasks.observed.jobs):
-        return 30.0
-    needs_laws = bool(tasks.spec.fitted_proxies) and chosen.final_laws is None
-    return 60.0 if needs_laws or not chosen.is_over or kept else math.inf

@@ -8,7 +8,7 @@ something.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -37,35 +37,18 @@ RECONCILING = "Reconciling"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a condition says, before it is dated."""
+    """What a condition says, before it is dated: that it does not hold, unless it says otherwise."""
 
-    status: ConditionStatus
     reason: AnyReason
     message: str
+    status: ConditionStatus = "False"
     stalled: bool = False
     """Nothing will happen until a user changes something."""
 
     @classmethod
-    def true(cls, reason: AnyReason, message: str) -> Finding:
-        """It holds."""
-        return cls("True", reason, message)
-
-    @classmethod
-    def false(cls, reason: AnyReason, message: str, *, stalled: bool = False) -> Finding:
-        """It does not hold."""
-        return cls("False", reason, message, stalled)
-
-    @classmethod
-    def unknown(
-        cls, reason: AnyReason = Reason.NOT_YET_KNOWN, message: str = "Not checked yet."
-    ) -> Finding:
-        """Whether it holds is not known yet."""
-        return cls("Unknown", reason, message)
-
-    @classmethod
     def of(cls, condition: Condition) -> Finding:
         """What an observed condition said."""
-        return cls(condition.status, known_reason(condition.reason), condition.message)
+        return cls(known_reason(condition.reason), condition.message, condition.status)
 
     @property
     def holds(self) -> bool:
@@ -73,23 +56,26 @@ class Finding:
         return self.status == "True"
 
 
+NOT_CHECKED: Final = Finding(Reason.NOT_YET_KNOWN, "Not checked yet.", "Unknown")
+
+
 def stalled(ready: Finding) -> Finding:
     """The condition Stalled behind a finding for Ready."""
     if ready.stalled:
-        return Finding.true(ready.reason, ready.message)
-    return Finding.false(Reason.NOTHING_WRONG, "Nothing needs attention.")
+        return Finding(ready.reason, ready.message, "True")
+    return Finding(Reason.NOTHING_WRONG, "Nothing needs attention.")
 
 
 def reconciling(ready: Finding, changes: str) -> Finding:
     """The condition Reconciling: True until Ready or Stalled, and while `changes` are under way."""
     # kstatus looks at Reconciling before Stalled, so the two must never both be True.
     if ready.stalled:
-        return Finding.false(Reason.UP_TO_DATE, "Nothing is left to do until something changes.")
+        return Finding(Reason.UP_TO_DATE, "Nothing is left to do until something changes.")
     if changes:
-        return Finding.true(Reason.CONVERGING, changes)
+        return Finding(Reason.CONVERGING, changes, "True")
     if ready.holds or ready.reason is Reason.SUSPENDED:
-        return Finding.false(Reason.UP_TO_DATE, "Up to date.")
-    return Finding.true(ready.reason, ready.message)
+        return Finding(Reason.UP_TO_DATE, "Up to date.")
+    return Finding(ready.reason, ready.message, "True")
 
 
 def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
@@ -171,8 +157,8 @@ def timestamp(moment: datetime) -> str:
 
 _UNDER_WAY: Final = (Reason.PREPARING_DATA, Reason.TRAINING, Reason.WAITING_TO_RETRY)
 """Reasons with which Progressing is True."""
-ALL_ACCEPTED: Final = Finding.true(
-    Reason.ACCEPTED, "The spec is valid and its storage may be used."
+ALL_ACCEPTED: Final = Finding(
+    Reason.ACCEPTED, "The spec is valid and its storage may be used.", "True"
 )
 
 
@@ -182,8 +168,8 @@ class Findings:
 
     ready: Finding
     accepted: Finding = ALL_ACCEPTED
-    data: Finding = field(default_factory=Finding.unknown)
-    fit: Finding = field(default_factory=Finding.unknown)
+    data: Finding = NOT_CHECKED
+    fit: Finding = NOT_CHECKED
     progressing: Finding | None = None
     """None: as Ready."""
     changes: str = ""
@@ -194,7 +180,7 @@ class Findings:
         ready = self.ready
         is_under_way = ready.reason in _UNDER_WAY
         progressing = self.progressing or Finding(
-            "True" if is_under_way else "False", ready.reason, ready.message
+            ready.reason, ready.message, "True" if is_under_way else "False"
         )
         return {
             ACCEPTED: self.accepted,
@@ -210,7 +196,7 @@ class Findings:
 
 def not_accepted(reason: Reason, message: str) -> Findings:
     """Of a sweep that cannot go on, for what its spec asks for or names, until somebody changes that."""
-    found = Finding.false(reason, message, stalled=True)
+    found = Finding(reason, message, stalled=True)
     return Findings(ready=found, accepted=found)
 
 
@@ -222,7 +208,7 @@ def data_prepared(corpus: DataManifest, asked: str) -> Finding:
             f"It is in data/{corpus.prepare_key}/: the files of its sources, or the tokenizer, are not those that "
             f"data/{asked}/ was prepared from."
         )
-    return Finding.true(Reason.DATA_PREPARED, " ".join([*sentences, *corpus.remarks]))
+    return Finding(Reason.DATA_PREPARED, " ".join([*sentences, *corpus.remarks]), "True")
 
 
 def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:
@@ -233,23 +219,10 @@ def previous_findings(previous: Mapping[str, Condition], generation: int) -> Fin
     return Findings(
         ready=found[READY],
         accepted=found.get(ACCEPTED, ALL_ACCEPTED),
-        data=found.get(DATA_READY, Finding.unknown()),
-        fit=found.get(FIT_READY, Finding.unknown()),
+        data=found.get(DATA_READY, NOT_CHECKED),
+        fit=found.get(FIT_READY, NOT_CHECKED),
         progressing=found.get(PROGRESSING),
     )
-
-
-# ------------------------------------------------------------------------- writes that were refused
-
-
-def storage_not_writable(error: str) -> Finding | None:
-    """Nothing starts or stops before the store knows of it, so that nothing can be lost. `error` is empty if it does."""
-    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
-
-
-def write_refused(error: str) -> Finding | None:
-    """A write without which the others made sense. `error` is empty if none was refused."""
-    return Finding.false(Reason.REQUEST_REFUSED, error) if error else None
 
 
 # -------------------------------------------------------------------------------- passes that failed
@@ -261,12 +234,12 @@ def internal_error(error: Exception) -> Finding:
         f"{type(error).__name__}: {error}. This is a bug in the operator, whose log has the trace; "
         "it tries again."
     )
-    return Finding.false(Reason.INTERNAL_ERROR, message)
+    return Finding(Reason.INTERNAL_ERROR, message)
 
 
 def tried_again(reason: Reason, error: Exception) -> Finding:
     """The API server refuses what a pass needs, or passes fail one after another for want of its answer."""
-    return Finding.false(reason, f"{error}; tried again.")
+    return Finding(reason, f"{error}; tried again.")
 
 
 def failed_pass(
@@ -282,7 +255,7 @@ def failed_pass(
     if not was_ready(previous, generation):
         found[READY] = finding
     found[STALLED] = finding
-    found[RECONCILING] = Finding.true(finding.reason, finding.message)
+    found[RECONCILING] = Finding(finding.reason, finding.message, "True")
     rewritten = (READY, STALLED, RECONCILING)
     conditions = [
         condition.document()

@@ -16,7 +16,7 @@ from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.plans import JobRequest, TaskWrites
+from isoloss_operator.decide.plans import JobRequest, Quarantine, TaskWrites
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.single_task import Labels, SinglePass, SingleTask, run
@@ -58,7 +58,7 @@ def measure(asked: AcceptedPrediction) -> Measurement:
     if asked.is_checkpoint_gone and isinstance(stamp, reading.Unreadable):
         # What was measured is no longer there, and so cannot be measured again.
         message = f"{stamp.message}: put them back, or give spec.initialLoss"
-        found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
+        found = Finding(Reason.NOT_A_CHECKPOINT, message)
         return Measurement(found, writes=TaskWrites(delete=requests.deletions(observed.jobs)))
     config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
     store = requests.store_label(requests.store_uri(sweep))
@@ -75,7 +75,7 @@ def measure(asked: AcceptedPrediction) -> Measurement:
         # Nothing may start: what failed for good or is in the ledger would be tried again.
         is_newer = isinstance(observed.ledger, reading.Newer)
         reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
-        unknown = Finding.false(reason, observed.ledger.message)
+        unknown = Finding(reason, observed.ledger.message)
         return Measurement(unknown, writes=TaskWrites(delete=requests.deletions(others)))
     return _under_way(asked, checkpoint, config, result, own, others)
 
@@ -107,7 +107,7 @@ def _given(
     """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
-        Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
+        Finding(Reason.INITIAL_LOSS_GIVEN, message, "True"),
         status=api.HyperparamPredictionStatus(
             initial_loss=statuses.IntervalStatus(value=initial_loss)
         ),
@@ -127,7 +127,7 @@ def _measured(
     interval = Interval(result.loss, result.loss - margin, result.loss + margin)
     domains = {name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
     return Measurement(
-        Finding.true(Reason.EVALUATED, message),
+        Finding(Reason.EVALUATED, message, "True"),
         result,
         api.HyperparamPredictionStatus(
             initial_loss=interval_status(interval, loss),
@@ -164,12 +164,12 @@ def _under_way(
     quarantined = known.quarantined if ledger != known.ledger else ()
     if isinstance(stored, reading.Unreadable) and not measuring.active:
         suffix = f"unreadable-{measuring.attempts.ended + 1}"
-        quarantined += (requests.quarantine(layout.evaluation_result(config.key), suffix),)
+        quarantined += (Quarantine(layout.evaluation_result(config.key), suffix),)
     create: tuple[JobRequest, ...] = ()
     finding, starts = measuring.finding(), measuring.starts
     if asked.removed_data and not measuring.active:
         message = f"{asked.removed_data}, or give spec.initialLoss."
-        finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
+        finding = Finding(Reason.DATA_REMOVED, message, stalled=True)
     elif starts is not None:
         create = (
             requests.evaluate_request(observed, sweep, checkpoint, config, starts, asked.manifest),

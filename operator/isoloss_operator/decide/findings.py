@@ -8,7 +8,6 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown
-from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
 from isoloss_operator.decide.conditions import Finding, Findings
@@ -27,14 +26,16 @@ MAX_WORDS: Final = 300
 
 def sweep_findings(chosen: Chosen) -> Findings:
     """What the conditions say after a pass."""
+    observed = chosen.tasks.observed
+    data = conditions.data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key)
     fit = _fit(chosen)
     return Findings(
         ready=_ready(chosen, fit),
         accepted=_accepted(chosen),
-        data=conditions.data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
+        data=data,
         progressing=_finished(chosen),
         fit=fit,
-        changes=_changes(chosen, chosen.tasks.observed),
+        changes=_changes(chosen, observed),
     )
 
 
@@ -42,13 +43,9 @@ def _accepted(chosen: Chosen) -> Finding:
     observed = chosen.tasks.observed
     # Once no Job is wanted none will be created, which alone would take the refusal of one back.
     of_jobs = None if chosen.is_over else _job_refused(observed)
-    refused = (
-        conditions.storage_not_writable(observed.store_write_error)
-        or _bad_configuration(chosen.ledger)
-        or of_jobs
-    )
-    refused = refused or conditions.write_refused(observed.write_error)
-    return Finding.false(refused.reason, refused.message) if refused else conditions.ALL_ACCEPTED
+    refused = observed.storage_not_writable or _bad_configuration(chosen.ledger) or of_jobs
+    refused = refused or observed.write_refused
+    return Finding(refused.reason, refused.message) if refused else conditions.ALL_ACCEPTED
 
 
 def _changes(chosen: Chosen, observed: ObservedSweep) -> str:
@@ -76,26 +73,23 @@ def _report_pending(observed: ObservedSweep, inputs: str) -> bool:
 def _ready(chosen: Chosen, fit: Finding) -> Finding:
     """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.ledger
+    suspended, left = suspension(observed), left_behind(observed)
     jobs = [job for job in chosen.tasks.active if not job.is_finished]
     waits = [wait for job in jobs if (wait := waits_for(job))]
     return (
         # Final laws are kept all the same: what a ledger learns after them is of none of their points.
-        (
-            conditions.storage_not_writable(observed.store_write_error)
-            if chosen.final_laws is None
-            else None
-        )
+        (observed.storage_not_writable if chosen.final_laws is None else None)
         or _bad_configuration(ledger)
         or _too_many_failed(chosen.failed, spec.failure_policy.max_failed_points)
         # No point is running and none will: the laws decide, also while the sweep is suspended.
         or (fit if chosen.is_over else None)
-        or _suspended(observed, spec)
+        or (Finding(suspended.reason, suspended.message) if spec.suspend else None)
         or _budget_spent(chosen.budget_spent, len(chosen.tasks.active))
         or _job_refused(observed)
         or _all_jobs_wait(jobs, waits, starts=bool(chosen.starts))
         or _all_wait_to_retry(chosen, jobs)
         or _searching(chosen)
-        or _training(chosen, jobs, waits)
+        or _training(chosen, jobs, waits, left)
     )
 
 
@@ -106,7 +100,7 @@ def _bad_configuration(ledger: Ledger) -> Finding | None:
         return None
     where = f"{error.field}: " if error.field else ""
     message = f"{where}{error.message} (found by {error.where})"
-    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
+    return Finding(Reason.BAD_CONFIGURATION, message, stalled=True)
 
 
 def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | None:
@@ -117,14 +111,7 @@ def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | N
         f"{counted(len(failed), 'point')} failed for good, more than the {allowed} of "
         f"failurePolicy.maxFailedPoints: {_failed_in_words(failed)}"
     )
-    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
-
-
-def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> Finding | None:
-    if not spec.suspend:
-        return None
-    finding = suspension(observed)
-    return Finding.false(finding.reason, finding.message)
+    return Finding(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
 
 
 def _budget_spent(spent: str, active: int) -> Finding | None:
@@ -132,13 +119,13 @@ def _budget_spent(spent: str, active: int) -> Finding | None:
     if not spent or not active:
         return None
     message = f"{spent}: {counted(active, 'running point')} {are(active)} stopped."
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return Finding(Reason.BUDGET_EXHAUSTED, message)
 
 
 def _job_refused(observed: ObservedSweep) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = observed.create_error, not observed.refusal_may_pass
-    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+    return Finding(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
 def _all_jobs_wait(
@@ -153,13 +140,13 @@ def _all_jobs_wait(
     if troubles and not (queued and len(deactivated) == len(troubles)):
         message = _in_trouble(troubles, len(jobs))
         is_hopeless = len(deactivated) == len(waits)
-        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+        return Finding(troubles[0].reason, message, stalled=is_hopeless)
     # Those in the queue are admitted by themselves: the others do not hold the sweep up.
     message = (
         f"{counted(len(queued), 'Job')} {are(len(queued))} waiting for Kueue: {queued[0].message}"
     )
     message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
-    return Finding.false(Reason.QUEUED, message)
+    return Finding(Reason.QUEUED, message)
 
 
 def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding | None:
@@ -170,7 +157,7 @@ def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding |
     records = chosen.ledger.points
     message = f"{_done_in_words(records)}; {waiting} {are(waiting)} retried after a delay."
     message += "".join(f" {cause}." for cause in _node_failures(records))
-    return Finding.false(Reason.WAITING_TO_RETRY, message)
+    return Finding(Reason.WAITING_TO_RETRY, message)
 
 
 def _searching(chosen: Chosen) -> Finding | None:
@@ -180,13 +167,15 @@ def _searching(chosen: Chosen) -> Finding | None:
         return None
     if fit is not None and search.step is None and fit.inputs == search.inputs:
         message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
-        return Finding.false(Reason.FIT_FAILED, message)
+        return Finding(Reason.FIT_FAILED, message)
     done = _done_in_words(chosen.ledger.points)
-    return Finding.false(Reason.SEARCHING, f"{done}; the search decides which train next.")
+    return Finding(Reason.SEARCHING, f"{done}; the search decides which train next.")
 
 
-def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Finding]) -> Finding:
-    """How far the points are."""
+def _training(
+    chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Finding], left: str
+) -> Finding:
+    """How far the points are; `left` is what deleted Jobs left behind."""
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
     training = sum(job.is_at_work for job in jobs)
     starting = len(jobs) - len(waits) - training
@@ -199,9 +188,9 @@ def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Findi
     message += f", {queued} {are(queued)} queued." if queued else "."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
-    elif not jobs and not chosen.starts and (left := left_behind(chosen.tasks.observed)):
+    elif not jobs and not chosen.starts and left:
         message += f" {left}"
-    return Finding.false(Reason.TRAINING, message)
+    return Finding(Reason.TRAINING, message)
 
 
 def _done_in_words(records: Sequence[PointRecord]) -> str:
@@ -247,13 +236,13 @@ def _fit(chosen: Chosen) -> Finding:
     done = len(chosen.fitted)
     if not done:
         message = _why_no_results(chosen) if final else "No point has a result yet."
-        return Finding.false(Reason.NO_RESULTS, message, stalled=final)
+        return Finding(Reason.NO_RESULTS, message, stalled=final)
     if final and (fit is None or fit.inputs != chosen.search.inputs):
         says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
         message = f"The laws {says} to {counted(done, 'point')}"
         if chosen.tasks.observed.fit_waits:
             message += ": all fit processes (the setting fits) work for other resources"
-        return Finding.false(Reason.FITTING, f"{message}.")
+        return Finding(Reason.FITTING, f"{message}.")
     return _fitted(fit, done, final=final)
 
 
@@ -262,10 +251,10 @@ def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
         lack = "too few for a first fit" if done < FEWEST_FOR_PROVISIONAL else "not fitted yet"
         message = f"{counted(done, 'point')} {'has' if done == 1 else 'have'} a result: {lack}."
-        return Finding.false(Reason.NO_RESULTS, message)
+        return Finding(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."
-        return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
+        return Finding(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
     return laws_finding(fit.laws, fit.points, final=final)
 
 
@@ -273,17 +262,17 @@ def _nothing_to_fit(chosen: Chosen) -> Finding:
     """Of a sweep all of whose points lie around answers."""
     done = sum(record.is_fitted for record in chosen.ledger.points)
     if not chosen.is_over:
-        return Finding.false(
+        return Finding(
             Reason.NOTHING_TO_FIT, "No laws will be fitted: the points lie around answers."
         )
     if not done:
-        return Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
+        return Finding(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
     names = dict.fromkeys(each.prediction for each in chosen.ledger.neighbourhoods)
     message = (
         f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
         f"{'is' if done == 1 else 'are'} done; no laws are fitted to them."
     )
-    return Finding.true(Reason.NOTHING_TO_FIT, message)
+    return Finding(Reason.NOTHING_TO_FIT, message, "True")
 
 
 def _why_no_results(chosen: Chosen) -> str:
@@ -305,7 +294,7 @@ def _finished(chosen: Chosen) -> Finding | None:
     return (
         _budget_exhausted(chosen)
         or _first_rung_unaffordable(chosen)
-        or Finding.false(Reason.FINISHED, message)
+        or Finding(Reason.FINISHED, message)
     )
 
 
@@ -315,12 +304,12 @@ def _budget_exhausted(chosen: Chosen) -> Finding | None:
     if chosen.budget_spent:
         left = sum(record.state is PointState.PENDING for record in chosen.ledger.points)
         message = f"{chosen.budget_spent}: {counted(left, 'point')} {are(left)} not finished."
-        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+        return Finding(Reason.BUDGET_EXHAUSTED, message) if left else None
     if not unaffordable:
         return None
     count, why = len(unaffordable), chosen.admission.budget_message
     message = f"{counted(count, 'point')} {are(count)} not started: {why}. Raise the budget."
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return Finding(Reason.BUDGET_EXHAUSTED, message)
 
 
 def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
@@ -328,7 +317,7 @@ def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
     step = chosen.search.step
     if step is None or step.first_rung_flops is None:
         return None
-    return Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
+    return Finding(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
 
 
 # ----------------------------------------------------------------------------- what to watch out for

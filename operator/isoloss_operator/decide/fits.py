@@ -1,6 +1,6 @@
 """A fit of the laws as it is asked for, what it depends on, and its outcome; a step of a search is decided in the same process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -11,8 +11,7 @@ from isoloss.report.content import PointRow
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
 from isoloss_contract import records
-from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction, PointRecord
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction
 
 PAGE_SECONDS: Final = 60.0
 """Between two pages of one resource."""
@@ -183,41 +182,5 @@ class FitOutcome:
         return self.laws is None and not self.ledger_sha256
 
 
-# ------------------------------------------------------------------------------ what a fit depends on
-
-
 FEWEST_FOR_PROVISIONAL: Final = 4
 """Below this many points no law is worth fitting."""
-
-
-def fitted_records(
-    spec: ScalingSweepSpec, points: Sequence[PointRecord]
-) -> tuple[PointRecord, ...]:
-    """Points whose trajectories the fit uses: none of those around an answer."""
-    sizes = {proxy.name for proxy in spec.fitted_proxies}
-    return tuple(point for point in points if point.is_fitted and point.proxy in sizes)
-
-
-def fit_inputs(
-    spec: ScalingSweepSpec, points: Sequence[PointRecord], *, final: bool, search: bool = False
-) -> str:
-    """Hash of all that a fit depends on, with a step of the search if `search`."""
-    fitted = [
-        [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back, r.is_finished]
-        for r in fitted_records(spec, points)
-    ]
-    content = [fitted, spec.fit.model_dump(mode="json"), final]
-    return records.content_key([*content, *(_search_inputs(spec, points) if search else ())])
-
-
-def _search_inputs(spec: ScalingSweepSpec, points: Sequence[PointRecord]) -> list[object]:
-    """What a step depends on in addition to trajectories: a different one is another step."""
-    sizes = [
-        [proxy.name, proxy.tokens, spec.grid_of(proxy).model_dump(mode="json")]
-        for proxy in spec.proxies
-    ]
-    budget = None if spec.budget is None else spec.budget.model_dump(mode="json")
-    seen = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in points]
-    # Where points are placed shows in the sizes.
-    search = spec.search.model_dump(mode="json", exclude={"placement"})
-    return [search, spec.design, budget, sizes, seen]

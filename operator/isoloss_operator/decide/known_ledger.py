@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from isoloss_contract import layout
@@ -18,7 +19,6 @@ from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened, timestamp
-from isoloss_operator.decide.jobs.requests import quarantine
 from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.planning.specs import prepare_config
@@ -34,8 +34,9 @@ class Recorded:
     quarantined: tuple[Quarantine, ...] = ()
 
 
-def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: str) -> Recorded:
-    """Ledger of the points of a sweep under its present spec. `prepare_key` names what determines the corpus."""
+def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec) -> Recorded:
+    """Ledger of the points of a sweep under its present spec."""
+    prepare_key = prepare_config(spec).key
     path = layout.ledger_in(layout.sweep_folder(observed.name, observed.uid))
     # Of a status that tells of attempts: there was a ledger then.
     numbers = (observed.status.get(name) for name in ("spentFlops", "acceleratorHours"))
@@ -58,8 +59,8 @@ def known_ledger(
     A new one finds all results again. What the former knew of failures, decisions and spend is lost, which it says.
     `template` is Ledger.template of a new one.
     """
-    fresh = Ledger(
-        sweep=parent.name, namespace=parent.namespace, uid=parent.uid, template=template
+    new = partial(
+        Ledger, sweep=parent.name, namespace=parent.namespace, uid=parent.uid, template=template
     )
     match stored:
         case Ledger(uid=parent.uid) as ledger:
@@ -69,21 +70,21 @@ def known_ledger(
         case Unreadable(message):
             problem, suffix = message, "unreadable"
         case _ if parent.lost_ledger is not None:
-            return Recorded(fresh.replace(lost=parent.lost_ledger))
+            return Recorded(new(lost=parent.lost_ledger))
         case _ if has_spent:
             problem, suffix = f"There is no {path} any more.", ""
         case _:
-            return Recorded(fresh)
+            return Recorded(new())
     at = parent.lost_ledger.at if parent.lost_ledger else timestamp(parent.now)
     # Of the hour, so that a store that refuses what follows does not get one more object with each try.
     stamp = f"{at[:13].replace('-', '')}0000Z"
-    request = quarantine(path, f"{suffix}-{stamp}") if suffix else None
+    request = Quarantine(path, f"{suffix}-{stamp}") if suffix else None
     lost = LostLedger(
         at,
         shortened(problem, MAX_PROBLEM),
         request.new_path if request else "",
     )
-    return Recorded(fresh.replace(lost=lost), (request,) if request else ())
+    return Recorded(new(lost=lost), (request,) if request else ())
 
 
 def under_present(ledger: Ledger, generation: int, template: str, max_failed: int) -> Ledger:

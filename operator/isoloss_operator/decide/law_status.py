@@ -32,11 +32,6 @@ MAX_ENTRIES = 8
 LawState = Literal["Fitted", "Provisional", "Refused"]
 
 
-def precise(value: float | None) -> str:
-    """Six significant digits, for numbers that metrics and other statuses are computed from."""
-    return formatting.number(value, 6)
-
-
 def interval_status(
     interval: Interval | None, text: Callable[[float | None], str] = formatting.number
 ) -> IntervalStatus | None:
@@ -135,12 +130,12 @@ def laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:
         refusal = next(iter(laws.refusals), None)
         reason = refusal.reason if refusal else Reason.LAWS_REFUSED
         message = refusal.message if refusal else "The data do not support the laws."
-        return Finding.false(reason, message if final else f"So far: {message}", stalled=final)
+        return Finding(reason, message if final else f"So far: {message}", stalled=final)
     if final:
         message = f"The laws are fitted to {points} points.{_refused_laws(laws)}"
-        return Finding.true(Reason.FITTED, message)
+        return Finding(Reason.FITTED, message, "True")
     message = f"The laws are fitted to the first {points} points.{_refused_laws(laws)}"
-    return Finding.true(Reason.PROVISIONAL, message)
+    return Finding(Reason.PROVISIONAL, message, "True")
 
 
 def _one_batch_size(batch_size: float, points: int, *, final: bool) -> Finding:
@@ -148,7 +143,7 @@ def _one_batch_size(batch_size: float, points: int, *, final: bool) -> Finding:
         f"The best learning rate at {batch_size:g} sequences is fitted to {'' if final else 'the first '}{points} points, all "
         "of that batch size. Predictions with another spec.batchSize, or none, are refused."
     )
-    return Finding.true(Reason.FITTED if final else Reason.PROVISIONAL, message)
+    return Finding(Reason.FITTED if final else Reason.PROVISIONAL, message, "True")
 
 
 def _refused_laws(laws: Laws) -> str:

@@ -17,8 +17,9 @@ from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator import api
-from isoloss_operator.decide.conditions import parse_conditions
+from isoloss_operator.decide.conditions import Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
 # -------------------------------------------------------------------------------------------- labels
@@ -154,29 +155,6 @@ class ObservedJob:
     managed_externally: bool = False
     """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 
-    def accelerator_seconds(self, now: datetime) -> float:
-        """Seconds times devices that its pods held until `now`, according to the API server.
-
-        Pods that are gone count until they were last seen, if this process saw them. If a failed Job has no pod left,
-        its own times stand in if they are longer; part of them may have been spent waiting for a node.
-        """
-        seconds = self.pod_seconds(now)
-        if (
-            self.failed
-            and self.pod is None
-            and self.started is not None
-            and self.ended is not None
-        ):
-            seconds = max(seconds, self.pods * (self.ended - self.started).total_seconds())
-        return self.accelerators * max(0.0, seconds)
-
-    def pod_seconds(self, now: datetime) -> float:
-        """How long its trainer containers ran until `now`, added up."""
-        if self.working_since is None:
-            return self.worked_seconds
-        running = self.pods_at_work * (now - self.working_since).total_seconds()
-        return self.worked_seconds + running
-
     @property
     def is_finished(self) -> bool:
         """Whether the Job itself says that it ended."""
@@ -198,18 +176,6 @@ class ObservedJob:
         if self.working_since is not None or self.worked_seconds or self.pod is None:
             return self.pod is None
         return not (self.pod.unschedulable or self.pod.deleting or self.pod.phase in ENDED_PHASES)
-
-    def is_outdated(self, asked: str) -> bool:
-        """Whether its trainer has never started, and what is `asked` for by now is not what was: another takes its place."""
-        if not self.template or self.template == asked or self.is_finished:
-            return False
-        if self.working_since is not None or self.worked_seconds:
-            return False
-        if self.pod is None:
-            # The pod of a Job that is about to succeed is not listed either, nor is any in another cluster.
-            is_held_up = bool(self.held_up) and not self.managed_externally
-            return self.suspended or is_held_up
-        return self.pod.phase == "Pending"
 
     @property
     def must_be_deleted(self) -> bool:
@@ -275,6 +241,17 @@ class ObservedResource:
     def previous_conditions(self) -> Mapping[str, api.Condition]:
         """What the conditions of the status say, by type."""
         return parse_conditions(self.status)
+
+    @property
+    def storage_not_writable(self) -> Finding | None:
+        """Nothing starts or stops before the store knows of it, so that nothing can be lost."""
+        error = self.store_write_error
+        return Finding(Reason.STORAGE_NOT_WRITABLE, error) if error else None
+
+    @property
+    def write_refused(self) -> Finding | None:
+        """A write without which the others made sense."""
+        return Finding(Reason.REQUEST_REFUSED, self.write_error) if self.write_error else None
 
     def has_page(self, uri: str) -> bool:
         """Whether a page was drawn there, by this process or, as the status has it, by an earlier one."""

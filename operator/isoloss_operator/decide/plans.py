@@ -62,10 +62,15 @@ class JobExpiry:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """An unusable object to rename: a later attempt writes its name again, and people can look at it."""
+    """An unusable object to rename, never to delete: a later attempt writes its name again, and people can look at it."""
 
     path: str
-    new_path: str
+    suffix: str
+
+    @property
+    def new_path(self) -> str:
+        """Its name from then on."""
+        return f"{self.path}.{self.suffix}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is withdrawn as soon as the prediction's own spec asks something else, or the ne
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
@@ -16,7 +16,7 @@ from isoloss_contract import layout
 from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, predicted_in_words
-from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.conditions import NOT_CHECKED, Finding
 from isoloss_operator.decide.evaluation import Measurement, measure
 from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.fits import FitOutcome
@@ -46,16 +46,14 @@ _ANNOUNCED: Final = (
 _WAITING: Final = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
 """Both mean a sweep that is still running: as its provisional laws come and go, so do these."""
 _PREVIEW: Final = "The numbers shown are provisional and will change: wait for Ready."
-ALL_ACCEPTED: Final = Finding.true(
-    Reason.ACCEPTED, "The spec is valid and everything it names may be used."
+ALL_ACCEPTED: Final = Finding(
+    Reason.ACCEPTED, "The spec is valid and everything it names may be used.", "True"
 )
-FRESH: Final = Finding.false(
+FRESH: Final = Finding(
     Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
 )
-KEPT: Final = Finding.true(Reason.PREDICTED, "The status holds the answer.")
-NO_ANSWER: Final = Finding.false(
-    Reason.NOTHING_WRONG, "There is no answer that could be out of date."
-)
+KEPT: Final = Finding(Reason.PREDICTED, "The status holds the answer.", "True")
+NO_ANSWER: Final = Finding(Reason.NOTHING_WRONG, "There is no answer that could be out of date.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class State:
 
     ready: Finding
     accepted: Finding = ALL_ACCEPTED
-    evaluated: Finding = field(default_factory=Finding.unknown)
+    evaluated: Finding = NOT_CHECKED
     stale: Finding = NO_ANSWER
     measurement: HyperparamPredictionStatus | None = NO_NUMBERS
     """Of this status the initial loss; None: as the status has it."""
@@ -79,14 +77,16 @@ class State:
 def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
     """What is to be done about a prediction now, and what its status says."""
     question = present_question(observed)
-    asked = check_prediction(observed, question)
-    if isinstance(asked, Finding):
-        kept = validation_kept(observed, is_judged=question.is_judged)
-        return _plan(observed, question, _held_up(observed, question, asked), kept)
-    measured = measure(asked)
-    answer = answer_to(asked, measured)
-    state = _state(asked, measured, answer)
-    validation = validate_answer(asked, measured.result, answer, is_kept=state.answer is None)
+    found = check_prediction(observed, question)
+    if isinstance(found, Finding):
+        asked, answer = None, None
+        state = _held_up(observed, question, found)
+        validation = validation_kept(observed, is_judged=question.is_judged)
+    else:
+        asked, measured = found, measure(found)
+        answer = answer_to(asked, measured)
+        state = _state(asked, measured, answer)
+        validation = validate_answer(asked, measured.result, answer, is_kept=state.answer is None)
     return _plan(observed, question, state, validation, asked, answer)
 
 
@@ -110,7 +110,7 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
     return State(
         ready=_previous_ready(observed),
         accepted=found,
-        evaluated=before.get(conditions.EVALUATED, Finding.unknown()),
+        evaluated=before.get(conditions.EVALUATED, NOT_CHECKED),
         stale=before.get(conditions.STALE, NO_ANSWER),
         measurement=None,
         answer=None,
@@ -121,7 +121,7 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
 def _nothing_measured(observed: ObservedPrediction, question: Question, found: Finding) -> State:
     """The previous answer, if there is one, with what was measured for it."""
     before = observed.previous_conditions.get(conditions.EVALUATED)
-    evaluated = Finding.of(before) if before and question.is_of_status else Finding.unknown()
+    evaluated = Finding.of(before) if before and question.is_of_status else NOT_CHECKED
     state = State(ready=found, evaluated=evaluated, requeue_after=30.0)
     if not question.is_answered:
         return state
@@ -136,7 +136,7 @@ def _kept(
     return replace(
         state,
         ready=_previous_ready(observed),
-        stale=Finding("True", found.reason, message, stalled=found.stalled),
+        stale=Finding(found.reason, message, "True", stalled=found.stalled),
         answer=None,
     )
 
@@ -165,7 +165,7 @@ def _state(asked: AcceptedPrediction, measured: Measurement, answer: Answer) -> 
         return replace(known, ready=fit)
     if isinstance(fit, Finding):  # the sweep is still running, or its laws cannot be read
         if answer.preview is not None:  # shown without vouching for it
-            fit = Finding.false(Reason.PROVISIONAL, f"{_PREVIEW} {fit.message}")
+            fit = Finding(Reason.PROVISIONAL, f"{_PREVIEW} {fit.message}")
         if asked.question.is_answered:
             return _kept(observed, fit, known)
         return replace(known, ready=fit, answer=answer.preview or NO_NUMBERS)
@@ -174,7 +174,7 @@ def _state(asked: AcceptedPrediction, measured: Measurement, answer: Answer) -> 
     answered = replace(known, stale=FRESH, answer=answer.status)
     if (problem := _publication_problem(observed)) is not None:
         return replace(answered, ready=problem, accepted=problem)
-    ready = Finding.true(Reason.PREDICTED, predicted_in_words(answer.prediction))
+    ready = Finding(Reason.PREDICTED, predicted_in_words(answer.prediction), "True")
     return replace(answered, ready=ready, requeue_after=math.inf)
 
 
@@ -209,14 +209,14 @@ def _publication_problem(observed: ObservedPrediction) -> Finding | None:
             message = (
                 f"{taken}a deleted prediction of this name: Kubernetes is about to remove it."
             )
-            return Finding.false(Reason.CONFIG_MAP_TAKEN, message)
+            return Finding(Reason.CONFIG_MAP_TAKEN, message)
         message = f"{taken}another owner: choose another name or delete it."
-        return Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
+        return Finding(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
     if not observed.publish_error:
         return None
     message = f"spec.publish: {observed.publish_error}"
     is_final = not observed.publish_error_may_pass
-    return Finding.false(Reason.CONFIG_MAP_REFUSED, message, stalled=is_final)
+    return Finding(Reason.CONFIG_MAP_REFUSED, message, stalled=is_final)
 
 
 # -------------------------------------------------------------------------------------- the plan
@@ -227,24 +227,21 @@ def _plan(
     question: Question,
     state: State,
     validation: ValidationStep,
-    asked: AcceptedPrediction | None = None,
-    answer: Answer | None = None,
+    asked: AcceptedPrediction | None,
+    answer: Answer | None,
 ) -> PredictionPlan:
     """`asked` and `answer` are None before its sweep and store are known."""
-    refused = conditions.storage_not_writable(
-        observed.store_write_error
-    ) or conditions.write_refused(observed.write_error)
+    refused = observed.storage_not_writable or observed.write_refused
     refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
-    previous = observed.previous_conditions
+    previous, before = observed.previous_conditions, observed.previous_status
+    report_uri = _report_uri(observed, asked, before)
+    findings = _findings(observed, state, validation.finding)
     current = conditions.dated(
-        _findings(observed, state, validation.finding),
-        previous,
-        generation=observed.generation,
-        now=observed.now,
+        findings, previous, generation=observed.generation, now=observed.now
     )
-    before = observed.previous_status
+    changed = conditions.changed(current, previous)
     judged = validation.status
     if judged is not None:
         judged = judged.model_copy(update={"question_digest": question.judged_digest})
@@ -259,26 +256,26 @@ def _plan(
             "question_digest": question.digest or before.question_digest,
             "validation": judged,
             "refined": validation.refined,
-            "report_uri": _report_uri(observed, asked, before),
+            "report_uri": report_uri,
         }
     )
     # What the sweep that judges says most often comes as an event.
     found = validation.finding
     judged_again = math.inf if found is None or is_verdict(found.status, found.reason) else 60.0
+    publish, withdraw = publication(observed, status), withdrawals(observed, status)
     measured = state.measured
     page, page_seconds = None, math.inf
     if asked is not None and answer is not None and state.stale != NO_ANSWER:
         result = None if measured is None else measured.result
         page, page_seconds = answer_page(asked, result, answer, status)
-    changed = conditions.changed(current, previous)
     waited = {kind for kind, each in previous.items() if each.reason in _WAITING}
     # Those that waited for their sweep before and still do are no news.
     news = [c for c in changed if not (c.type in waited and c.reason in _WAITING)]
     return PredictionPlan(
         status=status,
         **vars(TaskWrites() if measured is None else measured.writes),
-        publish=publication(observed, status),
-        withdraw=withdrawals(observed, status),
+        publish=publish,
+        withdraw=withdraw,
         page=page,
         events=condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
         requeue_after=min(

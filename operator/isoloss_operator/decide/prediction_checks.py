@@ -45,17 +45,17 @@ def check_prediction(
     """The prediction if its sweep, its store and its corpus are as they should be, or what is the matter."""
     spec, reference = observed.spec, observed.sweep
     if isinstance(spec, InvalidSpec):
-        return Finding.false(Reason.INVALID_SPEC, str(spec), stalled=True)
+        return Finding(Reason.INVALID_SPEC, str(spec), stalled=True)
     if observed.storage_refusal:
-        return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
+        return Finding(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
     if reference is None:
         message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace."
-        return Finding.false(Reason.SWEEP_NOT_FOUND, message)
+        return Finding(Reason.SWEEP_NOT_FOUND, message)
     if isinstance(reference.spec, InvalidSpec):
-        return Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
+        return Finding(Reason.SWEEP_INVALID, str(reference.spec))
     unlisted, is_answered = _unlisted(observed, spec), question.is_answered
     if message := _unanswered(observed) or _listed_no_longer(observed, unlisted, is_answered):
-        return Finding.false(Reason.STORAGE_UNREACHABLE, message)
+        return Finding(Reason.STORAGE_UNREACHABLE, message)
     manifest = corpus_of_laws(observed)
     if manifest is None:  # before the corpus is prepared nothing can be measured
         return sweep_not_ready(reference)
@@ -150,15 +150,15 @@ def sweep_not_ready(reference: ObservedReference) -> Finding:
     """Why a sweep gives no answer yet, in the words of its own Ready."""
     name, ready = reference.name, reference.conditions.get(READY)
     if ready is None:
-        return Finding.false(
+        return Finding(
             Reason.SWEEP_NOT_READY, f"The operator has not processed ScalingSweep {name} yet."
         )
     found = Finding.of(ready)
     if isinstance(found.reason, RefusalReason):
         message = f"The laws of ScalingSweep {name} were refused: {ready.message}"
-        return Finding.false(found.reason, message, stalled=True)
+        return Finding(found.reason, message, stalled=True)
     message = f"ScalingSweep {name} is not ready ({ready.reason}): {ready.message}"
-    return Finding.false(Reason.SWEEP_NOT_READY, message)
+    return Finding(Reason.SWEEP_NOT_READY, message)
 
 
 def present_not_ready(reference: ObservedReference) -> Finding | None:
@@ -168,7 +168,7 @@ def present_not_ready(reference: ObservedReference) -> Finding | None:
         return sweep_not_ready(reference)
     if ready.observed_generation != reference.generation:
         message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
-        return Finding.false(Reason.SWEEP_CHANGED, message)
+        return Finding(Reason.SWEEP_CHANGED, message)
     return None
 
 
@@ -178,13 +178,13 @@ def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcom
         return awaited
     if reference.conditions[READY].reason == Reason.NOTHING_TO_FIT:
         message = f"ScalingSweep {reference.name} has no laws, as its points lie around answers: name the sweep whose laws answer"
-        return Finding.false(Reason.SWEEP_INVALID, message, stalled=True)
+        return Finding(Reason.SWEEP_INVALID, message, stalled=True)
     fit = value_of(read)
     if fit is None or fit.laws is None:
-        return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
+        return Finding(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
     if fit.laws_sha256 != reference.parsed_status.laws_sha256:
         message = "laws.json is not the one that the sweep's status names."
-        return Finding.false(Reason.LAWS_UNREADABLE, message)
+        return Finding(Reason.LAWS_UNREADABLE, message)
     return fit
 
 

@@ -14,13 +14,11 @@ from isoloss_operator.decide.conditions import (
     DATA_READY,
     Finding,
     Findings,
-    storage_not_writable,
-    write_refused,
 )
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.plans import JobRequest, SweepPlan
+from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.record import unplanned_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
@@ -42,21 +40,25 @@ LABELS: Final = Labels(
 def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
-    prepared = run(_task(sweep))
+    task = _task(sweep)
+    prepared = run(task)
+    data, starts = prepared.finding(), prepared.starts
     obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
     stopped = _stopped_training(sweep, obsolete)
     ledger = unplanned_recorded(known.ledger, stopped, observed)
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
-    quarantined, starts = known.quarantined, prepared.starts
+    quarantined = known.quarantined
     if sweep.manifest_problem:
         suffix = f"unreadable-{prepared.attempts.ended + 1}"
         path = layout.data_manifest(observed.corpus_key or sweep.prepare_key)
-        quarantined = (*quarantined, requests.quarantine(path, suffix))
+        quarantined = (*quarantined, Quarantine(path, suffix))
     requeue_after = 30.0
     if prepared.not_before is not None and not any(job.holds_a_slot for job in observed.jobs):
         requeue_after = min(300.0, prepared.seconds_until_due)
-    findings = _findings(observed, prepared.finding(), starts=starts is not None)
-    status, events = stated(observed, findings, _numbers(sweep, ledger))
+    findings = _findings(observed, data, starts=starts is not None)
+    numbers = _numbers(sweep, ledger)
+    status, events = stated(observed, findings, numbers)
+    create = () if starts is None else (_request(sweep, ledger, starts),)
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
@@ -67,7 +69,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
             *prepared.delete,
         ),
         expire=requests.expiries(spec, [*obsolete, *recorded]),
-        create=() if starts is None else (_request(sweep, ledger, starts),),
+        create=create,
         events=events,
         requeue_after=requeue_after,
     )
@@ -76,14 +78,15 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
 def _request(sweep: AcceptedSweep, ledger: Ledger, attempt: int) -> JobRequest:
     """A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are."""
     observed, spec = sweep.observed, sweep.spec
-    known = corpus_of_ledger(spec, ledger)
-    if known is not None:
-        return requests.prepare_request(observed, spec, attempt, known)
-    return requests.prepare_request(observed, spec, attempt, prepare_config(spec), observed.uid)
+    known, new_sweep = corpus_of_ledger(spec, ledger), ""
+    if known is None:
+        known, new_sweep = prepare_config(spec), observed.uid
+    return requests.prepare_request(observed, spec, attempt, sweep.prepare_key, known, new_sweep)
 
 
 def _task(sweep: AcceptedSweep) -> SingleTask:
     observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
+    has_room = _has_room(observed, sweep.prepare_key, spec.parallelism)
     template = requests.prepare_template(spec)
     return SingleTask(
         labels=LABELS,
@@ -99,7 +102,7 @@ def _task(sweep: AcceptedSweep) -> SingleTask:
         suspend=spec.suspend,
         is_missing=isinstance(observed.manifest, Absent),
         problem=sweep.manifest_problem,
-        has_room=_has_room(observed, sweep.prepare_key, spec.parallelism),
+        has_room=has_room,
     )
 
 
@@ -139,13 +142,12 @@ def _recorded(jobs: tuple[ObservedJob, ...], stored: Ledger | None) -> list[Obse
 
 
 def _findings(observed: ObservedSweep, data: Finding, *, starts: bool) -> Findings:
-    unwritable = storage_not_writable(observed.store_write_error)
-    accepted = unwritable
+    accepted = unwritable = observed.storage_not_writable
     if accepted is None and data.reason in (Reason.BAD_CONFIGURATION, Reason.JOB_REFUSED):
-        accepted = Finding.false(data.reason, data.message)
+        accepted = Finding(data.reason, data.message)
     return Findings(
         ready=unwritable or data,
-        accepted=accepted or write_refused(observed.write_error) or ALL_ACCEPTED,
+        accepted=accepted or observed.write_refused or ALL_ACCEPTED,
         data=data,
         changes="The prepare Job is being started." if starts and not unwritable else "",
     )
@@ -167,16 +169,17 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
 def _numbers(sweep: AcceptedSweep, ledger: Ledger) -> ScalingSweepStatus:
     """If the corpus was there before, its points have keys, and those that train go on."""
     observed, spec, tasks = sweep.observed, sweep.spec, reporting_tasks(sweep)
-    if tasks is None:
-        planned = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
-        return numbers_of(observed, planned, ledger, account(observed, ledger, None))
-    points = tuple(tasks.points.values())
+    if tasks is not None:
+        points = tuple(tasks.points.values())
+    else:
+        points = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
+    spent = account(observed, ledger, tasks)
     return numbers_of(
         observed,
         points,
         ledger,
-        account(observed, ledger, tasks),
-        active=tasks.active,
-        added=len(points) - spec.points,
-        search=observed.previous_status.search,
+        spent,
+        active=() if tasks is None else tasks.active,
+        added=0 if tasks is None else len(points) - spec.points,
+        search=None if tasks is None else observed.previous_status.search,
     )

@@ -230,11 +230,6 @@ TRAINER_REASONS: Final = frozenset(
 AnyReason = Reason | RefusalReason
 
 
-def bad_data_reason(code: str) -> Reason:
-    """The reason for unusable data behind a trainer's code; BadData if the code is not a known one."""
-    return next((reason for reason in TRAINER_REASONS if reason == code), Reason.BAD_DATA)
-
-
 def known_reason(text: str) -> AnyReason:
     """The reason in an observed condition; NotYetKnown if it is none of ours."""
     for reasons in (Reason, RefusalReason):

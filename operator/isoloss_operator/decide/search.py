@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
-from isoloss.formatting import number
+from isoloss.formatting import number, precise
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
@@ -30,10 +30,9 @@ from isoloss_operator.decide.fits import (
     SearchRequest,
     SearchStep,
 )
-from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.jobs.attempts import planned
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.record import planned
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import (
     SEEDS,
@@ -160,7 +159,7 @@ def stepped(
     """The ledger of the planned points once a step's decisions are in it."""
     decisions = {_decided(decision): decision for decision in step.decisions}
     points = tuple(
-        replace(record, intent=_intent(decision, record))
+        replace(record, intent=_intent(decision, record.trained_for))
         if (decision := decisions.pop(_point(spec, planned_points[record.key]), None))
         else record
         for record in ledger.points
@@ -175,10 +174,10 @@ def _decided(decision: PointDecision) -> Point:
     return Point(decision.size, decision.batch_size, decision.learning_rate, decision.replicate)
 
 
-def _intent(decision: PointDecision, record: PointRecord) -> Intent:
+def _intent(decision: PointDecision, trained_for: int) -> Intent:
     is_pruned = decision.action is IntentAction.PRUNE
     # A pruned point wants what it has: it is done, and the fit uses its trajectory.
-    tokens = record.trained_for if is_pruned else decision.tokens
+    tokens = trained_for if is_pruned else decision.tokens
     return Intent(decision.action, tokens, decision.reason, decision.bound)
 
 
@@ -210,8 +209,9 @@ def _with_added(
     continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
     for point in plan_points(spec, manifest, additions, continued):
         if decision := wanted.get(_point(spec, point)):
-            record = planned(point, former.pop(point.key, None))
-            records.append(replace(record, intent=_intent(decision, record)))
+            known = former.pop(point.key, None)
+            intent = _intent(decision, 0 if known is None else known.trained_for)
+            records.append(replace(planned(point, known), intent=intent))
     return ledger.replace(
         points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
     )

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
-from isoloss_contract.reading import parse_timestamp
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs import failures
 from isoloss_operator.decide.jobs.attempts import (
@@ -19,12 +18,12 @@ from isoloss_operator.decide.jobs.attempts import (
     after_stop,
     charges,
     next_attempt,
-    not_before,
 )
-from isoloss_operator.decide.jobs.requests import deletions
+from isoloss_operator.decide.jobs.failures import not_before
+from isoloss_operator.decide.jobs.requests import deletions, is_outdated
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.decide.plans import JobDeletion
-from isoloss_operator.decide.reasons import Reason, bad_data_reason
+from isoloss_operator.decide.reasons import TRAINER_REASONS, Reason
 
 MAX_LAST_MESSAGE: Final = 1000
 _INTERRUPTIONS: Final = (
@@ -157,36 +156,37 @@ class SinglePass:
         attempts, failure = self.attempts, self.attempts.last_failure
         if (error := self.refused) is not None:
             where = f"{error.field}: " if error.field else ""
-            return Finding.false(Reason.BAD_CONFIGURATION, f"{where}{error.message}", stalled=True)
+            return Finding(Reason.BAD_CONFIGURATION, f"{where}{error.message}", stalled=True)
         if task.suspend:
             message = f"spec.suspend is true: the {labels.name} Job waits."
-            return Finding.false(Reason.SUSPENDED, message)
+            return Finding(Reason.SUSPENDED, message)
         if (job := self.active) is not None:
             if wait := failures.waits_for(job):
-                return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
-            return Finding.false(labels.active, f"Job {job.name} is {labels.doing}.")
+                return Finding(wait.reason, f"Job {job.name}: {wait.message}")
+            return Finding(labels.active, f"Job {job.name} is {labels.doing}.")
         if (job := self.awaited) is not None:
             message = f"Job {job.name} has succeeded; its result is not in the store yet."
-            return Finding.false(labels.active, message)
+            return Finding(labels.active, message)
         if refusal := task.observed.create_error:
             stalled = not task.observed.refusal_may_pass
-            return Finding.false(Reason.JOB_REFUSED, refusal, stalled=stalled)
+            return Finding(Reason.JOB_REFUSED, refusal, stalled=stalled)
         if self.retries_used_up:
             message = f"{self.message} (attempt {attempts.ended}, the last one allowed)"
-            return Finding.false(labels.failed, message, stalled=True)
+            return Finding(labels.failed, message, stalled=True)
         if failure == failures.FailureClass.BAD_DATA:
             # Retried forever, but only in case the data have been replaced: nothing changes by itself.
-            code, reason = attempts.last_code, bad_data_reason(attempts.last_code)
+            code = attempts.last_code
+            reason = Reason(code) if code in TRAINER_REASONS else Reason.BAD_DATA
             prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
-            return Finding.false(reason, f"{prefix}{self.message}", stalled=True)
+            return Finding(reason, f"{prefix}{self.message}", stalled=True)
         if failure:
-            return Finding.false(Reason.WAITING_TO_RETRY, self._retried(failure))
+            return Finding(Reason.WAITING_TO_RETRY, self._retried(failure))
         if task.problem:
             message = f"The {labels.name} Job runs again: {task.problem}"
-            return Finding.false(labels.unreadable, message)
+            return Finding(labels.unreadable, message)
         waits = "waits for a slot, which other Jobs or their pods still hold"
         says = "is about to start" if task.has_room else waits
-        return Finding.false(labels.active, f"The {labels.name} Job {says}.")
+        return Finding(labels.active, f"The {labels.name} Job {says}.")
 
     def _retried(self, failure: str) -> str:
         name = self.task.labels.name
@@ -201,7 +201,7 @@ def run(task: SingleTask) -> SinglePass:
     """The stages in order: record what ended, stop what is suspended or asked for otherwise, admit the next attempt."""
     attempts, refused = _recorded(task)
     unfinished = [job for job in task.jobs if not job.is_finished and not job.deleting]
-    stop = [job for job in unfinished if task.suspend or job.is_outdated(task.asked)]
+    stop = [job for job in unfinished if task.suspend or is_outdated(job, task.asked)]
     for job in (*task.stopped, *stop):
         attempts = after_stop(attempts, job, task.observed.now)
     return SinglePass(task, attempts, refused, deletions(stop))
@@ -210,6 +210,9 @@ def run(task: SingleTask) -> SinglePass:
 def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
     """The attempts with every Job that ended without a result, and what the last of them refused."""
     attempts, refused, observed = task.attempts, task.refused, task.observed
+    # Once the condition has said that the result is there, it can have been deleted since.
+    condition = observed.previous_conditions.get(task.labels.condition)
+    had_result = condition.since if condition and condition.status == "True" else None
     for job in task.jobs:
         if not job.is_finished or job.attempt <= attempts.ended:
             continue
@@ -217,7 +220,7 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             break
         failure = failures.classify(job)
         is_missing = failure.kind is failures.FailureClass.RESULT_MISSING
-        if is_missing and _had_result(task, job):
+        if is_missing and had_result and job.ended is not None and job.ended <= had_result:
             attempts = after_result(attempts, job, observed.now)
             continue
         if is_missing and job.template not in ("", task.asked):
@@ -232,14 +235,3 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             or refused
         )
     return attempts, refused
-
-
-def _had_result(task: SingleTask, job: ObservedJob) -> bool:
-    """Whether the condition said, after this Job's end, that the result was there: it has been deleted since."""
-    condition = task.observed.previous_conditions.get(task.labels.condition)
-    since = (
-        parse_timestamp(condition.last_transition_time)
-        if condition and condition.status == "True"
-        else None
-    )
-    return since is not None and job.ended is not None and job.ended <= since

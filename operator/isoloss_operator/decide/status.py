@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from isoloss.formatting import loss
+from isoloss.formatting import loss, precise
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
     DONE,
@@ -51,7 +51,7 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
     """The status after a pass, and the events of the conditions that changed."""
     tasks, ledger = chosen.tasks, chosen.next_ledger
     observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
-    search = None
+    findings, warnings, search = sweep_findings(chosen), sweep_warnings(chosen), None
     if spec.searches:
         search = search_status(spec, ledger, points, chosen.search.ended)
     numbers = numbers_of(
@@ -62,11 +62,11 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
         active=tasks.active,
         added=len(points) - spec.points,
         search=search,
-        warnings=sweep_warnings(chosen),
+        warnings=warnings,
         fit_is_final=chosen.final_laws is not None,
         shows_page=True,
     )
-    return stated(observed, sweep_findings(chosen), numbers)
+    return stated(observed, findings, numbers)
 
 
 def numbers_of(
@@ -101,21 +101,23 @@ def numbers_of(
     reports = {
         job.key: observed.progress[job.key] for job in active if job.key in observed.progress
     }
+    hours = _hours_so_far(observed, ledger, spent)
+    completion = _estimated_completion(observed, points, ledger, spent, active)
+    training, failures = _active(observed.progress, active), _failures(records)
+    shown = size_statuses(records, reports)
     lost = () if ledger.lost is None else (lost_in_words(ledger.lost),)
     return api.ScalingSweepStatus(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=law_status.precise(
-            sum(point.flops for point in points[: len(points) - added])
-        ),
-        spent_flops=law_status.precise(spent.flops),
-        accelerator_hours=law_status.precise(_hours_so_far(observed, ledger, spent)),
-        estimated_completion=_estimated_completion(observed, points, ledger, spent, active),
+        planned_flops=precise(sum(point.flops for point in points[: len(points) - added])),
+        spent_flops=precise(spent.flops),
+        accelerator_hours=precise(hours),
+        estimated_completion=completion,
         **(law_status.law_statuses(laws, provisional=not fit_is_final) if laws else {}),
         optima=law_status.optimum_statuses(laws.frontier, sizes) if laws else (),
-        sizes=size_statuses(records, reports),
-        active=_active(observed.progress, active),
-        failures=_failures(records),
+        sizes=shown,
+        active=training,
+        failures=failures,
         warnings=law_status.texts([*lost, *warnings, *(laws.warnings if laws else ())]),
         data_digest=ledger.data_digest,
         ledger=statuses.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
@@ -207,13 +209,13 @@ def _size_status(
     wanted = sum(
         max(tokens, _wanted_tokens(record)) for record, tokens in zip(records, seen, strict=True)
     )
-    done = sum(record.state in DONE for record in records)
+    done, lowest = sum(r.state in DONE for r in records), _lowest(records, seen, reports)
     return statuses.SizeStatus(
         proxy=name,
         progress=f"{done}/{len(records)}",
         # Rounded down: 100 says that nothing is left.
         trained=int(100 * sum(seen) / wanted) if wanted else 0,
-        loss=loss(_lowest(records, seen, reports)),
+        loss=loss(lowest),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.jobs.attempts import pod_seconds
 from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.decide.plans import JobDeletion
@@ -22,7 +23,7 @@ from isoloss_operator.decide.reasons import Reason
 Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 """Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""
 
-NOT_SUSPENDED: Final = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
+NOT_SUSPENDED: Final = Finding(Reason.NOT_SUSPENDED, "spec.suspend is false.")
 
 
 def left_behind(observed: ObservedResource) -> str:
@@ -46,13 +47,13 @@ def suspension(observed: ObservedResource) -> Finding:
         return NOT_SUSPENDED
     running = sum(job.holds_a_slot for job in observed.jobs)
     if running:
-        return Finding.true(
-            Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped."
+        return Finding(
+            Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped.", "True"
         )
     message = "spec.suspend is true: no Job is running."
     if left := left_behind(observed):
         message += f" {left}"
-    return Finding.true(Reason.SUSPENDED, message)
+    return Finding(Reason.SUSPENDED, message, "True")
 
 
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
@@ -66,7 +67,7 @@ def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datet
     new = (job for job in deleted if job.uid not in known)
     # With what they have cost by now, however much later that is recorded.
     as_of_now = (
-        replace(job, worked_seconds=job.pod_seconds(now), working_since=None) for job in new
+        replace(job, worked_seconds=pod_seconds(job, now), working_since=None) for job in new
     )
     return deletions(jobs), (*stopped, *as_of_now)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss_contract.ledger import AddedPoint, Attempts, Ledger
-from isoloss_contract.reading import ABSENT, Read, parse_timestamp
+from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_operator.api import Condition, ScalingSweepSpec
 from isoloss_operator.decide.checks import AcceptedSweep
@@ -56,7 +56,8 @@ class TaskSet:
 def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     """The points of a sweep on a corpus. Raises InvalidSpec if that does not fit the spec."""
     observed, spec = sweep.observed, sweep.spec
-    ledger = _present_ledger(sweep, corpus)
+    jobs = _jobs_by_key(observed, requests.store_label(requests.store_uri(spec)))
+    kept, ledger = _ending_preparations(sweep), _present_ledger(sweep, corpus)
     planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
     if spec.searches:
         # Limited to what the ledger wants trained.
@@ -74,9 +75,9 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         corpus=corpus,
         points=points,
         known=replace(sweep.known, ledger=ledger),
-        jobs=_jobs_by_key(observed, requests.store_label(requests.store_uri(spec))),
+        jobs=jobs,
         active=tuple(job for job in holding if job.key in points),
-        kept=_ending_preparations(sweep),
+        kept=kept,
         progress={
             key: progress
             for key, progress in observed.progress.items()
@@ -112,13 +113,14 @@ def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
 def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
     """The ledger with the places that the spec's sizes have now, their present names, and the corpus."""
     ledger = sweep.known.ledger
+    preparation = _prepared(ledger.preparation, sweep)
     present: dict[str, Any] = {
         "additions": _under_present_names(ledger, sweep, corpus),
         "placements": sweep.placements,
         "former_placements": sweep.former_placements,
         "checkpoints": sweep.checkpoints,
         "neighbourhoods": sweep.neighbourhoods,
-        "preparation": _prepared(ledger.preparation, sweep),
+        "preparation": preparation,
     }
     known = ledger.corpus
     if known is None or (known.digest, known.prepare_key) != (corpus.digest, corpus.prepare_key):
@@ -179,5 +181,5 @@ def _is_new(observed: ObservedSweep) -> bool:
     previous: Condition | None = observed.previous_conditions.get(DATA_READY)
     if previous is None or previous.status != "True":
         return True
-    since = parse_timestamp(previous.last_transition_time) or observed.now
+    since = previous.since or observed.now
     return (observed.now - since).total_seconds() < ENDING_SECONDS

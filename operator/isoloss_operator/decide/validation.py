@@ -28,6 +28,7 @@ from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide.answer import Answer, question, target_length
 from isoloss_operator.decide.conditions import STALLED, VALIDATED, Finding
+from isoloss_operator.decide.continued import ALIKE
 from isoloss_operator.decide.evaluation import measure
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
@@ -40,12 +41,13 @@ from isoloss_operator.decide.prediction_checks import (
     sweep_not_ready,
 )
 from isoloss_operator.decide.reasons import Reason, known_reason
-from isoloss_operator.planning.continued import ALIKE
 from isoloss_operator.planning.points import mixture
-from isoloss_operator.planning.specs import InvalidSpec, checkpoint_uri
+from isoloss_operator.planning.specs import InvalidSpec
 
-NO_ANSWER: Final = Finding.unknown(
-    Reason.ANSWER_AWAITED, "There is no current answer to judge: the other conditions say why."
+NO_ANSWER: Final = Finding(
+    Reason.ANSWER_AWAITED,
+    "There is no current answer to judge: the other conditions say why.",
+    "Unknown",
 )
 
 
@@ -145,33 +147,33 @@ def judged_points(
     reference = seen.reference
     if reference is None:
         message = f"spec.validation.sweepRef: there is no ScalingSweep {name} in this namespace."
-        return Finding.unknown(Reason.SWEEP_NOT_FOUND, message)
+        return Finding(Reason.SWEEP_NOT_FOUND, message, "Unknown")
     if seen.storage_refusal:
         message = f"spec.validation.sweepRef: {seen.storage_refusal}"
-        return Finding.unknown(Reason.STORAGE_NOT_ALLOWED, message)
+        return Finding(Reason.STORAGE_NOT_ALLOWED, message, "Unknown")
     sweep = reference.spec
     if isinstance(sweep, InvalidSpec):
-        return Finding.unknown(Reason.SWEEP_INVALID, f"ScalingSweep {name}: {sweep}")
+        return Finding(Reason.SWEEP_INVALID, f"ScalingSweep {name}: {sweep}", "Unknown")
     if is_unknown(seen.ledger):
-        return Finding.unknown(Reason.STORAGE_UNREACHABLE, seen.ledger.message)
+        return Finding(Reason.STORAGE_UNREACHABLE, seen.ledger.message, "Unknown")
     if sweep.fit.weights != laws.fit.weights or mixture(sweep) != mixture(laws):
         message = (
             f"ScalingSweep {name} and the laws are about different losses: fit.weights and the weights of data.domains "
             f"must be those of ScalingSweep {asked.reference.name}."
         )
-        return Finding.unknown(Reason.LOSS_DIFFERS, message)
+        return Finding(Reason.LOSS_DIFFERS, message, "Unknown")
     if _optimizer(sweep) != _optimizer(laws):
         message = (
             f"ScalingSweep {name} trains with another optimizer than ScalingSweep {asked.reference.name}: all but "
             "warmupTokens must be the same."
         )
-        return Finding.unknown(Reason.OPTIMIZER_DIFFERS, message)
+        return Finding(Reason.OPTIMIZER_DIFFERS, message, "Unknown")
     ledger = value_of(seen.ledger)
     if ledger is None or ledger.corpus is None:
         return _unknown(sweep_not_ready(reference))
     if ledger.corpus.digest != asked.manifest.digest:
         message = f"ScalingSweep {name} is trained on another corpus than ScalingSweep {asked.reference.name}."
-        return Finding.unknown(Reason.CORPUS_DIFFERS, message)
+        return Finding(Reason.CORPUS_DIFFERS, message, "Unknown")
     found = _of_the_checkpoint(asked, result, sweep, ledger)
     return found if isinstance(found, Finding) else JudgedPoints(reference, sweep, found)
 
@@ -188,22 +190,22 @@ def _of_the_checkpoint(
     sizes = {proxy.name for proxy in _sizes(sweep, uri)}
     if not sizes:
         message = f"No size of ScalingSweep {name} continues {uri}."
-        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+        return Finding(Reason.CHECKPOINT_DIFFERS, message, "Unknown")
     stamps = {each.uri: each.stamp for each in ledger.checkpoints}
     present = value_of(asked.observed.checkpoint_stamp) or ""
     if uri in stamps and stamps[uri] != present:
         message = f"ScalingSweep {name} continues other files of {uri} than those whose initial loss was measured."
-        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+        return Finding(Reason.CHECKPOINT_DIFFERS, message, "Unknown")
     if result is not None and not result.same_tokenizer:
         message = (
             f"The tokenizer of {uri} differs from the sweep's: it cannot be trained on its corpus."
         )
-        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+        return Finding(Reason.CHECKPOINT_DIFFERS, message, "Unknown")
     return tuple(record for record in ledger.points if record.proxy in sizes)
 
 
 def _sizes(sweep: api.ScalingSweepSpec, uri: str) -> tuple[api.Proxy, ...]:
-    return tuple(proxy for proxy in sweep.proxies if checkpoint_uri(proxy) == uri)
+    return tuple(proxy for proxy in sweep.proxies if proxy.checkpoint_uri == uri)
 
 
 def _optimizer(sweep: api.ScalingSweepSpec) -> dict[str, object]:
@@ -211,7 +213,7 @@ def _optimizer(sweep: api.ScalingSweepSpec) -> dict[str, object]:
 
 
 def _unknown(finding: Finding) -> Finding:
-    return Finding.unknown(finding.reason, finding.message)
+    return Finding(finding.reason, finding.message, "Unknown")
 
 
 def _not_over(
@@ -222,7 +224,7 @@ def _not_over(
     stalled = reference.conditions.get(STALLED)
     if stalled is not None and stalled.status == "True":
         message = f"ScalingSweep {reference.name} cannot go on: {stalled.message}"
-        return Finding.unknown(known_reason(stalled.reason), message)
+        return Finding(known_reason(stalled.reason), message, "Unknown")
     if awaited := present_not_ready(reference):
         return _unknown(awaited)
     ledger = value_of(observed.validation.ledger)
@@ -235,7 +237,7 @@ def _not_over(
         )
         if each.prediction == observed.name and max(map(abs, off)) > AT_THE_ANSWER:
             message = f"ScalingSweep {reference.name} is about to train points around the present answer."
-            return Finding.unknown(Reason.ANSWER_AWAITED, message)
+            return Finding(Reason.ANSWER_AWAITED, message, "Unknown")
     return None
 
 
@@ -315,7 +317,7 @@ def _verdict(
         course = asked.observed.validation.courses.get(record.key)
         if course is None or is_unknown(course):
             message = problem_of(course) if course is not None else "a trajectory is not read yet"
-            return Verdict(Finding.unknown(Reason.STORAGE_UNREACHABLE, message))
+            return Verdict(Finding(Reason.STORAGE_UNREACHABLE, message, "Unknown"))
         found = value_of(course)
         if not found or found[0][0] > at:
             return _too_few(_uncut(record, at, problem_of(course)))
@@ -336,7 +338,7 @@ def _verdict(
         return _too_few(f"{error}.")
     if isinstance(judged, Refused):
         refusal = judged.refusals[0]
-        return Verdict(Finding.unknown(refusal.reason, refusal.message))
+        return Verdict(Finding(refusal.reason, refusal.message, "Unknown"))
     return Verdict(_finding(judged, points.reference.name), judged, tuple(done), round(tokens))
 
 
@@ -373,7 +375,7 @@ def _run(sweep: api.ScalingSweepSpec, record: PointRecord) -> Run:
 
 
 def _too_few(message: str) -> Verdict:
-    return Verdict(Finding.unknown(Reason.TOO_FEW_PROBES, message))
+    return Verdict(Finding(Reason.TOO_FEW_PROBES, message, "Unknown"))
 
 
 def _finding(found: Validation, sweep: str) -> Finding:
@@ -384,8 +386,8 @@ def _finding(found: Validation, sweep: str) -> Finding:
         message += " Take a lower learning rate."
     message += "".join(f" {warning}" for warning in found.warnings)
     if found.validated is None:
-        return Finding.unknown(reason, message)
-    return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
+        return Finding(reason, message, "Unknown")
+    return Finding(reason, message, "True") if found.validated else Finding(reason, message)
 
 
 # --------------------------------------------------------------------------- how the status shows it

@@ -1,4 +1,4 @@
-"""Which transformers configurations are understood: model types, their keys, and reading them strictly.
+"""Which transformers configurations are understood: model types and their keys.
 
 Only architectures that `parameters.py` counts are accepted, because a wrong N is a wrong law.
 """
@@ -280,69 +280,3 @@ def unsupported_values(config: Mapping[str, Any]) -> dict[str, str]:
 def _suggestion(key: str, known: frozenset[str]) -> str:
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-class ConfigReader:
-    """Reads a config's numbers. Every UnsupportedModel that it raises names its key."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
-
-    def count(self, key: str, default: int | None = None) -> int:
-        """A positive integer; null counts as absent."""
-        value = self._config.get(key)
-        if value is None:
-            value = default
-        if value is None:
-            raise UnsupportedModel(key, "is required")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
-            raise UnsupportedModel(key, f"must be a positive integer, not {value!r:.60}")
-        return value
-
-    def count_or_zero(self, key: str, default: int | None = None) -> int:
-        """A non-negative integer; null counts as absent."""
-        value = self._config.get(key)
-        return 0 if (default if value is None else value) == 0 else self.count(key, default)
-
-    def number(self, key: str) -> float | None:
-        """A positive number; None if absent or null."""
-        value = self._config.get(key)
-        if value is None or (isinstance(value, int | float) and 0 < value < 2**31):
-            return None if value is None else float(value)
-        raise UnsupportedModel(key, f"must be a positive number, not {value!r}")
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
-        value = self._config.get(key, default)
-        if not isinstance(value, bool):
-            raise UnsupportedModel(key, f"must be true or false, not {value!r}")
-        return value
-
-    def is_absent(self, key: str) -> bool:
-        """Left out, or null."""
-        return self._config.get(key) is None
-
-    def is_null(self, key: str) -> bool:
-        """Present and null: DeepSeek-V3's q_lora_rank says 'no low-rank queries' this way."""
-        return key in self._config and self._config[key] is None
-
-    def by_layer(self, key: str, layers: int) -> list[Any]:
-        """A list with an entry for each of so many layers; null counts as empty."""
-        value = self._config.get(key) or []
-        is_list = isinstance(value, list) and all(isinstance(each, str | int) for each in value)
-        if not is_list or (value and len(value) != layers):
-            message = f"must be a list with an entry for each of {layers:,} layers"
-            raise UnsupportedModel(key, message)
-        return list(value)
-
-    def indices(self, key: str) -> frozenset[int]:
-        """A list of layer numbers; null counts as empty."""
-        value = self._config.get(key) or ()
-        if not isinstance(value, list | tuple) or not all(isinstance(i, int) for i in value):
-            raise UnsupportedModel(key, f"must be a list of layer numbers, not {value!r}")
-        return frozenset(value)
-
-    def either(self, *keys: str) -> int:
-        """A positive integer under the first of several names that is present."""
-        present = [key for key in keys if self._config.get(key) is not None]
-        return self.count(present[0] if present else keys[0])

@@ -1,4 +1,4 @@
-"""Parameter counts in closed form, by family.
+"""Parameter counts in closed form, by family, of configs whose numbers are read strictly.
 
 The operator counts parameters without building a model. The trainer checks the same numbers against the model
 it built.
@@ -13,13 +13,105 @@ from isoloss_contract.records import AttentionShape, ParameterCounts
 from isoloss_operator.planning import architectures
 
 
+class ConfigReader:
+    """Reads a config's numbers. Every UnsupportedModel that it raises names its key."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive integer; null counts as absent."""
+        value = self._config.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise architectures.UnsupportedModel(key, "is required")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
+            raise architectures.UnsupportedModel(
+                key, f"must be a positive integer, not {value!r:.60}"
+            )
+        return value
+
+    def count_or_zero(self, key: str, default: int | None = None) -> int:
+        """A non-negative integer; null counts as absent."""
+        value = self._config.get(key)
+        return 0 if (default if value is None else value) == 0 else self.count(key, default)
+
+    def number(self, key: str) -> float | None:
+        """A positive number; None if absent or null."""
+        value = self._config.get(key)
+        if value is None or (isinstance(value, int | float) and 0 < value < 2**31):
+            return None if value is None else float(value)
+        raise architectures.UnsupportedModel(key, f"must be a positive number, not {value!r}")
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self._config.get(key, default)
+        if not isinstance(value, bool):
+            raise architectures.UnsupportedModel(key, f"must be true or false, not {value!r}")
+        return value
+
+    def is_absent(self, key: str) -> bool:
+        """Left out, or null."""
+        return self._config.get(key) is None
+
+    def is_null(self, key: str) -> bool:
+        """Present and null: DeepSeek-V3's q_lora_rank says 'no low-rank queries' this way."""
+        return key in self._config and self._config[key] is None
+
+    def by_layer(self, key: str, layers: int) -> list[Any]:
+        """A list with an entry for each of so many layers; null counts as empty."""
+        value = self._config.get(key) or []
+        is_list = isinstance(value, list) and all(isinstance(each, str | int) for each in value)
+        if not is_list or (value and len(value) != layers):
+            message = f"must be a list with an entry for each of {layers:,} layers"
+            raise architectures.UnsupportedModel(key, message)
+        return list(value)
+
+    def indices(self, key: str) -> frozenset[int]:
+        """A list of layer numbers; null counts as empty."""
+        value = self._config.get(key) or ()
+        if not isinstance(value, list | tuple) or not all(isinstance(i, int) for i in value):
+            raise architectures.UnsupportedModel(
+                key, f"must be a list of layer numbers, not {value!r}"
+            )
+        return frozenset(value)
+
+    def either(self, *keys: str) -> int:
+        """A positive integer under the first of several names that is present."""
+        present = [key for key in keys if self._config.get(key) is not None]
+        return self.count(present[0] if present else keys[0])
+
+
+def _read(config: Mapping[str, Any]) -> tuple[str, ConfigReader]:
+    """What transformers reads of it: settings that the model type does not have are ignored."""
+    given = architectures.completed(config)
+    kind = given["model_type"]
+    known = architectures.known_keys(kind)
+    return kind, ConfigReader({key: each for key, each in given.items() if key in known})
+
+
 def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
     """Parameters by part, in closed form, of the model that transformers builds from `config`.
 
     Expert layers count experts per token and the router as active. Raises UnsupportedModel naming the
     key that is missing, of the wrong type, out of range or (model_type) unknown.
     """
-    kind, shape = _read(config)
+    return _counts(*_read(config))
+
+
+def model_problems(config: Mapping[str, Any]) -> dict[str, str]:
+    """What keeps a model from being counted or trained, by the setting at fault; empty: nothing."""
+    try:
+        kind, shape = _read(config)
+        _counts(kind, shape)
+        _attention_shapes(kind, shape)
+    except architectures.UnsupportedModel as error:
+        return {error.field: error.message}
+    return architectures.unknown_keys(config)
+
+
+def _counts(kind: str, shape: ConfigReader) -> ParameterCounts:
     hidden, vocabulary = shape.count("hidden_size"), shape.count("vocab_size")
     layers = shape.count("num_hidden_layers")
     attention = _attention(shape, kind)
@@ -36,18 +128,12 @@ def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
     )
 
 
-def _read(config: Mapping[str, Any]) -> tuple[str, architectures.ConfigReader]:
-    """What transformers reads of it: settings that the model type does not have are ignored."""
-    kind = architectures.model_type(config)
-    known = architectures.known_keys(kind)
-    return kind, architectures.ConfigReader(
-        {k: each for k, each in architectures.completed(config).items() if k in known}
-    )
-
-
 def attention_shapes(config: Mapping[str, Any]) -> tuple[AttentionShape, ...]:
     """Widths that enter the cost of attention scores, for each kind of layer. Raises UnsupportedModel as parameter_counts."""
-    kind, shape = _read(config)
+    return _attention_shapes(*_read(config))
+
+
+def _attention_shapes(kind: str, shape: ConfigReader) -> tuple[AttentionShape, ...]:
     layers, heads = shape.count("num_hidden_layers"), shape.count("num_attention_heads")
     if kind == "deepseek_v3":
         query = shape.count("qk_nope_head_dim") + shape.count("qk_rope_head_dim")
@@ -69,9 +155,7 @@ def attention_shapes(config: Mapping[str, Any]) -> tuple[AttentionShape, ...]:
     )
 
 
-def _narrow_layers(
-    shape: architectures.ConfigReader, kind: str, layers: int
-) -> tuple[int, int | None]:
+def _narrow_layers(shape: ConfigReader, kind: str, layers: int) -> tuple[int, int | None]:
     """How many layers attend to no more than so many tokens."""
     if kind == "llama4_text":
         usual, chunk = layers - _without_positions(shape, layers), 0
@@ -101,7 +185,7 @@ def _narrow_layers(
 
 
 def _named(
-    shape: architectures.ConfigReader, kind_of_layer: str, layers: int, usual: int, window: int
+    shape: ConfigReader, kind_of_layer: str, layers: int, usual: int, window: int
 ) -> tuple[int, int | None]:
     """Layers that layer_types calls so; the usual number where it is left out."""
     named = shape.by_layer("layer_types", layers)
@@ -109,7 +193,7 @@ def _named(
     return count, window if count else None
 
 
-def _without_positions(shape: architectures.ConfigReader, layers: int) -> int:
+def _without_positions(shape: ConfigReader, layers: int) -> int:
     """Layers that do not rotate queries and keys."""
     listed = shape.by_layer("no_rope_layers", layers)
     return listed.count(0) if listed else layers // shape.count("no_rope_layer_interval")
@@ -156,7 +240,7 @@ class _FeedForwardCounts:
     other: int = 0
 
 
-def head_dim(shape: architectures.ConfigReader, kind: str) -> int:
+def head_dim(shape: ConfigReader, kind: str) -> int:
     """Width of a head without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
     family = architectures.FAMILIES[kind]
@@ -170,7 +254,7 @@ def head_dim(shape: architectures.ConfigReader, kind: str) -> int:
     return int(given or hidden // heads)
 
 
-def key_value_heads(shape: architectures.ConfigReader, kind: str) -> int:
+def key_value_heads(shape: ConfigReader, kind: str) -> int:
     """Heads of keys and values without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads = shape.count("num_attention_heads")
     usual = heads if kind in _A_KEY_FOR_EACH_QUERY else None
@@ -186,7 +270,7 @@ _A_KEY_FOR_EACH_QUERY = ("llama", "olmo2", "phi3", "granite")
 """Those for which transformers takes as many heads of keys as of queries, unless told."""
 
 
-def _attention(shape: architectures.ConfigReader, kind: str) -> _AttentionCounts:
+def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
     if kind == "deepseek_v3":
         return _mla(shape)
     family, hidden = architectures.FAMILIES[kind], shape.count("hidden_size")
@@ -202,7 +286,7 @@ def _attention(shape: architectures.ConfigReader, kind: str) -> _AttentionCounts
     return _AttentionCounts(2 * hidden * widths["q"] + 2 * hidden * key_value, other)
 
 
-def _mla(shape: architectures.ConfigReader) -> _AttentionCounts:
+def _mla(shape: ConfigReader) -> _AttentionCounts:
     """Multi-head latent attention: queries and keys/values through low-rank products."""
     hidden, heads = shape.count("hidden_size"), shape.count("num_attention_heads")
     nope, rope = shape.count("qk_nope_head_dim"), shape.count("qk_rope_head_dim")
@@ -229,7 +313,7 @@ Layers = list[tuple[int, _FeedForwardCounts]]
 """So many layers of each kind: multiplied, as a config may ask for hundreds of millions."""
 
 
-def _dense_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _dense_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, width = shape.count("hidden_size"), shape.count("intermediate_size")
     matrices = _gated(hidden, width)
     biases = 2 * width + hidden if shape.flag("mlp_bias", default=False) else 0
@@ -237,7 +321,7 @@ def _dense_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
 
 
 def _experts(
-    shape: architectures.ConfigReader, *, width: int, experts: int, shared_width: int = 0
+    shape: ConfigReader, *, width: int, experts: int, shared_width: int = 0
 ) -> _FeedForwardCounts:
     hidden, chosen = shape.count("hidden_size"), shape.count("num_experts_per_tok")
     if chosen > experts:
@@ -250,12 +334,12 @@ def _experts(
     )
 
 
-def _mixtral_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _mixtral_layers(shape: ConfigReader, layers: int) -> Layers:
     experts = shape.either("num_local_experts", "num_experts")
     return [(layers, _experts(shape, width=shape.count("intermediate_size"), experts=experts))]
 
 
-def _gpt_oss_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _gpt_oss_layers(shape: ConfigReader, layers: int) -> Layers:
     """Router and experts have biases."""
     ((_, found),) = _mixtral_layers(shape, layers)
     experts = shape.either("num_local_experts", "num_experts")
@@ -263,7 +347,7 @@ def _gpt_oss_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     return [(layers, replace(found, other=experts * biases))]
 
 
-def _llama4_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _llama4_layers(shape: ConfigReader, layers: int) -> Layers:
     """A shared expert as wide as the others; layers between mixtures are dense and of another width."""
     width, hidden = shape.count("intermediate_size"), shape.count("hidden_size")
     experts = shape.either("num_local_experts", "num_experts")
@@ -275,7 +359,7 @@ def _llama4_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     return [(layers - mixtures, _FeedForwardCounts(dense, dense)), (mixtures, sparse)]
 
 
-def _qwen3_moe_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
     sparse = _experts(
@@ -289,7 +373,7 @@ def _qwen3_moe_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     return [(layers - mixtures, dense), (mixtures, sparse)]
 
 
-def _deepseek_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
+def _deepseek_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense_layers = min(layers, shape.count_or_zero("first_k_dense_replace"))
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
@@ -303,7 +387,7 @@ def _deepseek_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     return [(dense_layers, dense), (layers - dense_layers, sparse)]
 
 
-_FEED_FORWARDS: Mapping[str, Callable[[architectures.ConfigReader, int], Layers]] = {
+_FEED_FORWARDS: Mapping[str, Callable[[ConfigReader, int], Layers]] = {
     "qwen3_moe": _qwen3_moe_layers,
     "mixtral": _mixtral_layers,
     "deepseek_v3": _deepseek_layers,

@@ -5,7 +5,7 @@ The lattice about the centre is the spec's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
 from isoloss_contract.records import content_key, in_words
 from isoloss_operator import api
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
+from isoloss_operator.planning.specs import InvalidSpec, SpecError
 
 COVERAGE: Final = (
     "The published law put the optimum inside such a 3 x 3 lattice in 33 of 33 cells of its authors' own tables, "
@@ -30,6 +30,27 @@ COVERAGE: Final = (
 
 GIVE_A_GRID: Final = "give a grid"
 """How refusals end: what helps where there is a manifest."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A spec whose sizes all have a grid, unless their points lie around an answer, and where it has been placed."""
+
+    spec: api.ScalingSweepSpec
+    places: tuple[Placement, ...]
+    """Of the sizes that the user left to the search, in order of the proxies."""
+    former: tuple[Placement, ...]
+    """Of sizes that the search places no longer."""
+
+
+def place_sizes(spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()) -> Placed:
+    """The spec with every grid that the user left to the search: about the places `known`, else by the published law.
+
+    Raises InvalidSpec if the law does not apply, or a lattice cannot be trained.
+    """
+    places = placements(spec, known)
+    former = former_places(known, places, former_names(spec, known))
+    return Placed(with_placed_grids(spec, places), places, former)
 
 
 def sizes_to_place(spec: api.ScalingSweepSpec) -> tuple[api.Proxy, ...]:
@@ -59,14 +80,14 @@ def placements(
 
 
 def _by_law(spec: api.ScalingSweepSpec, proxy: api.Proxy) -> Placement:
-    counts = parameter_counts(model_config(proxy.model))
+    counts = parameter_counts(proxy.config)
     place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
     return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE, model_key(proxy))
 
 
 def model_key(proxy: api.Proxy) -> str:
     """What a size is, whatever it is called."""
-    return content_key(model_config(proxy.model))
+    return content_key(proxy.config)
 
 
 def kept_places(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
@@ -126,9 +147,9 @@ def with_placed_grids(
             reason = _beyond_limits(error.errors(include_url=False)[0], spec.search.placement)
             errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
             continue
+        errors += _grid_errors(spec, proxy, grid)
         own = api.ProxyGrid(batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates)
         proxies.append(proxy.model_copy(update={"grid": own}))
-        errors += _grid_errors(spec, proxy, grid)
     if errors:
         raise InvalidSpec(errors)
     return spec.model_copy(update={"proxies": tuple(proxies)})

@@ -5,7 +5,6 @@ Deterministic: the same spec and corpus give the same points, keys and Job names
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +22,8 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
-    checkpoint_uri,
-    model_config,
     optimizer_config,
 )
-
-MAX_JOB_NAME = 63
-"""A Job's name is also a label of its pods, of at most 63 characters."""
 
 
 @dataclass(frozen=True)
@@ -221,15 +215,16 @@ def planned_point(
     spec: ScalingSweepSpec, proxy: PlannedProxy, batch_size: int, learning_rate: float, seed: int
 ) -> PlannedPoint:
     """One run of a size at `batch_size` sequences."""
-    tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
     base = proxy.base
+    key = _with_grid_point(base, batch_size, learning_rate, seed).key if base else ""
+    tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
     replicate = "" if seed == spec.training.seed else f"-s{seed}"
     return PlannedPoint(
         proxy=proxy,
         batch_size=batch_size,
         learning_rate=learning_rate,
         name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{replicate}",
-        key=_with_grid_point(base, batch_size, learning_rate, seed).key if base else "",
+        key=key,
         tokens=tokens,
         flops=six_nd(proxy.parameters, tokens),
         seed=seed,
@@ -245,7 +240,7 @@ def planned_proxy(
     """What the points of spec.proxies[index] share; `stamps` are of checkpoints, by URI. Raises UnsupportedModel."""
     proxy = spec.proxies[index]
     secret = proxy.checkpoint.secret_name if proxy.checkpoint is not None else None
-    model = model_config(proxy.model)
+    model = proxy.config
     parameters = parameter_counts(model)
     optimizer = optimizer_config(spec, parameters)
     sequences = spec.data.validation.sequences_per_domain
@@ -299,7 +294,7 @@ def _base_config(
     manifest: records.DataManifest,
     stamps: Mapping[str, str],
 ) -> records.PointConfig:
-    start = checkpoint_uri(proxy)
+    start = proxy.checkpoint_uri
     return records.PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -336,7 +331,7 @@ def without_shards(manifest: records.DataManifest) -> records.DataManifest:
 def _corpus_errors(spec: ScalingSweepSpec, manifest: records.DataManifest) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        vocabulary = model_config(proxy.model)["vocab_size"]
+        vocabulary = proxy.config["vocab_size"]
         if vocabulary < manifest.vocabulary_size:
             part = "checkpoint" if proxy.checkpoint is not None else "model.config.vocab_size"
             errors.append(
@@ -382,22 +377,3 @@ def decimal_label(value: float) -> str:
     """A number as digits and exponent for a DNS label: 0.00025 is 25e-5."""
     _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     return f"{''.join(map(str, digits))}e{exponent}"
-
-
-def job_name(owner: str, what: str, identity: Sequence[str], attempt: int) -> str:
-    """`<owner>-<what>-<8 hex of identity>`, with `-a<n>` from the second attempt on.
-
-    At most 63 characters: the owner is cut first. `identity` distinguishes Jobs of one spelling (owner's
-    uid, store, content key).
-    """
-    suffix = (
-        "-" + records.content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
-    )
-    room = MAX_JOB_NAME - len(suffix)
-    label = _slug(what)[: room - 2]
-    stem = _slug(owner)[: room - len(label) - 1].strip("-") or "x"
-    return f"{stem}-{label}".strip("-")[:room].rstrip("-") + suffix
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

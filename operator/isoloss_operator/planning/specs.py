@@ -17,10 +17,9 @@ from pydantic.alias_generators import to_camel
 from isoloss.laws import refuse_alike_sizes
 from isoloss_contract import records
 from isoloss_contract.records import preparation
-from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
-from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
+from isoloss_operator.api import HyperparamPredictionSpec, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.invalid_values import problem
-from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
+from isoloss_operator.planning.parameters import model_problems, parameter_counts
 
 FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
@@ -83,21 +82,7 @@ def sources(spec: ScalingSweepSpec) -> dict[str, str]:
         f"spec.data.domains[{index}].uri": domain.uri
         for index, domain in enumerate(spec.data.domains)
     }
-    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **checkpoint_uris(spec)}
-
-
-def checkpoint_uris(spec: ScalingSweepSpec) -> dict[str, str]:
-    """URIs of the checkpoints that sizes continue, without a trailing slash, by the field that names them."""
-    return {
-        f"spec.proxies[{index}].checkpoint.uri": checkpoint_uri(proxy)
-        for index, proxy in enumerate(spec.proxies)
-        if proxy.checkpoint is not None
-    }
-
-
-def checkpoint_uri(proxy: Proxy) -> str:
-    """Without a trailing slash; empty for a size that starts from random weights."""
-    return proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else ""
+    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **spec.checkpoint_uris}
 
 
 def known_models(spec: ScalingSweepSpec) -> dict[str, dict[str, Any]]:
@@ -143,13 +128,6 @@ def optimizer_config(
     values = {**spec.optimizer.model_dump(), "warmup_tokens": warmup_tokens(spec, parameters)}
     # The API's decimals are texts.
     return records.OptimizerConfig.model_validate(values, strict=False)
-
-
-def model_config(model: Model | None) -> dict[str, Any]:
-    """The transformers configuration of a proxy. Raises UnsupportedModel for a checkpoint's that is not read yet."""
-    if model is None:
-        raise UnsupportedModel("checkpoint", "its config.json was not read yet")
-    return model.config
 
 
 # ------------------------------------------------------------------------------------- parsing
@@ -217,13 +195,7 @@ def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
 
 
 def _model_errors(config: Mapping[str, Any], field: str) -> list[SpecError]:
-    try:
-        unknown = unknown_keys(config)
-        parameter_counts(config)
-        attention_shapes(config)
-    except UnsupportedModel as error:
-        return [SpecError(f"{field}.{error.field}", error.message)]
-    errors = [SpecError(f"{field}.{key}", text) for key, text in unknown.items()]
+    errors = [SpecError(f"{field}.{key}", text) for key, text in model_problems(config).items()]
     positions = config.get("max_position_embeddings")
     if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
         where = f"{field}.max_position_embeddings"

@@ -9,7 +9,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, Unanswered, is_unknown, value_of
 from isoloss_contract.records import PointResult
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.jobs.failures import progress_marks
+from isoloss_operator.decide.jobs.progress import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.suspension import unrecorded

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from isoloss import formatting
+from isoloss.formatting import precise
 from isoloss.yaml_text import read_documents
 from isoloss_operator.api.corpus import Validation
 from isoloss_operator.decide.answer import search_cost_status
-from isoloss_operator.decide.law_status import precise
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,

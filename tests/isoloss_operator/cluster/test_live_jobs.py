@@ -15,6 +15,7 @@ from isoloss_operator.cluster.manifests import QUEUE_LABEL, Owner
 from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.jobs.attempts import accelerator_seconds
 from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
@@ -246,7 +247,7 @@ def test_the_trainers_exit_ends_its_attempt_though_another_container_goes_on() -
     assert (early.is_finished, early.outlived) == (False, False)
     late = seen_after(11, trainer_ended(0))
     assert (late.complete, late.failed, late.outlived) == (True, False, True)
-    assert (late.holds_a_slot, late.accelerator_seconds(NOW)) == (True, 60.0)
+    assert (late.holds_a_slot, accelerator_seconds(late, NOW)) == (True, 60.0)
     failed = seen_after(11, trainer_ended(3))
     assert (failed.complete, failed.failed, failed.outlived) == (False, True, True)
     assert failed.pod is not None
@@ -294,7 +295,7 @@ def test_a_job_that_somebody_suspended_in_a_sweep_without_a_queue_does_not_wait_
 
 def test_a_job_in_a_queue_waits_for_kueue_whoever_may_read_workloads() -> None:
     waits = waits_for(Cluster([in_queue()], []).read_one())
-    assert waits == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
+    assert waits == Finding(Reason.QUEUED, "waiting for Kueue to admit it")
 
 
 def test_a_deleted_job_that_a_finalizer_keeps_names_it_after_a_while() -> None:
@@ -335,7 +336,7 @@ def test_a_job_that_was_admitted_in_part_is_not_at_work_and_says_so(completions:
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
     cluster = Cluster([in_queue()], [], kueue=True)
     waits = waits_for(cluster.read_one())
-    assert waits == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
+    assert waits == Finding(Reason.QUEUED, "waiting for Kueue to admit it")
     cluster.time.now = 61
     late = waits_for(cluster.read_one())
     assert late is not None

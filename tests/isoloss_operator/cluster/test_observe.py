@@ -8,6 +8,7 @@ import pytest
 
 from isoloss_operator.cluster import observe
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
+from isoloss_operator.decide.jobs.attempts import accelerator_seconds
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
@@ -194,7 +195,7 @@ def test_pods_that_train_together_are_at_work_once_all_are() -> None:
     assert seen.pod.unschedulable == "full"
     (seen,) = observe_jobs([together], [first, pod(name="p1", containerStatuses=[running])])
     assert seen.is_at_work
-    assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 20
+    assert accelerator_seconds(seen, datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 20
 
 
 def test_a_preempted_pod_of_several_does_not_speak_while_its_job_goes_on() -> None:
@@ -331,7 +332,7 @@ def test_the_time_of_all_pods_that_ended_is_summed_and_that_of_the_running_one_t
     (seen,) = observe_jobs([job()], pods)
     assert seen.worked_seconds == 50
     assert seen.working_since == datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
-    assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
+    assert accelerator_seconds(seen, datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
 
 
 def test_unknown_times_are_not_counted() -> None:
@@ -344,6 +345,6 @@ def test_a_failed_job_without_a_pod_is_told_by_its_own_times() -> None:
     failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-02T03:04:36Z"}
     status = {"startTime": "2026-01-02T03:04:06Z"}
     (seen,) = observe_jobs([job(conditions=[failed], status=status)], [])
-    assert seen.accelerator_seconds(datetime.now(UTC)) == 30
+    assert accelerator_seconds(seen, datetime.now(UTC)) == 30
     (seen,) = observe_jobs([job(conditions=[failed], status=status)], [pod(**ran(20))])
-    assert seen.accelerator_seconds(datetime.now(UTC)) == 20
+    assert accelerator_seconds(seen, datetime.now(UTC)) == 20

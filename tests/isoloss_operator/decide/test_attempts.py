@@ -15,13 +15,21 @@ from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_stop,
     charges,
+    halvings,
+    is_enough,
+    planned,
+    result_found,
+    settled,
+    unusable,
+)
+from isoloss_operator.decide.jobs.failures import (
+    UNCHARGED,
+    Failure,
+    FailureClass,
     delay_of,
     delay_seconds,
-    halvings,
     not_before,
 )
-from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
-from isoloss_operator.decide.record import is_enough, planned, result_found, settled, unusable
 from tests.support.builders import NOW, job, points, result, sweep_spec
 
 README = Path(__file__).parents[3] / "operator" / "README.md"

@@ -23,11 +23,11 @@ from tests.support.builders import NOW
 
 def test_the_transition_time_changes_with_the_status_alone() -> None:
     """A new reason or message under the same status keeps it."""
-    first = dated({"Ready": Finding.false(Reason.TRAINING, "a")}, {}, generation=1, now=NOW)
+    first = dated({"Ready": Finding(Reason.TRAINING, "a")}, {}, generation=1, now=NOW)
     later = NOW + timedelta(hours=1)
     known = {c.type: c for c in first}
-    same = dated({"Ready": Finding.false(Reason.QUEUED, "b")}, known, generation=2, now=later)
-    turn = dated({"Ready": Finding.true(Reason.FITTED, "c")}, known, generation=2, now=later)
+    same = dated({"Ready": Finding(Reason.QUEUED, "b")}, known, generation=2, now=later)
+    turn = dated({"Ready": Finding(Reason.FITTED, "c", "True")}, known, generation=2, now=later)
     assert same[0].last_transition_time == first[0].last_transition_time == timestamp(NOW)
     assert (same[0].reason, same[0].observed_generation) == ("Queued", 2)
     assert turn[0].last_transition_time == timestamp(later)
@@ -36,8 +36,8 @@ def test_the_transition_time_changes_with_the_status_alone() -> None:
 def test_up_to_date_says_nothing_of_jobs_that_a_finished_or_suspended_object_does_not_have() -> (
     None
 ):
-    finished = Finding.true(Reason.FITTED, "The laws are fitted to 8 points.")
-    suspended = Finding.false(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
+    finished = Finding(Reason.FITTED, "The laws are fitted to 8 points.", "True")
+    suspended = Finding(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
     for ready in (finished, suspended):
         said = reconciling(ready, "")
         assert (said.status, said.reason) == ("False", Reason.UP_TO_DATE)
@@ -48,10 +48,10 @@ def test_a_turn_is_a_new_status_or_reason() -> None:
     """A message alone is no news."""
     known = {
         c.type: c
-        for c in dated({"Ready": Finding.false(Reason.TRAINING, "x")}, {}, generation=1, now=NOW)
+        for c in dated({"Ready": Finding(Reason.TRAINING, "x")}, {}, generation=1, now=NOW)
     }
-    message = dated({"Ready": Finding.false(Reason.TRAINING, "y")}, known, generation=1, now=NOW)
-    reason = dated({"Ready": Finding.false(Reason.QUEUED, "x")}, known, generation=1, now=NOW)
+    message = dated({"Ready": Finding(Reason.TRAINING, "y")}, known, generation=1, now=NOW)
+    reason = dated({"Ready": Finding(Reason.QUEUED, "x")}, known, generation=1, now=NOW)
     assert changed(message, known) == ()
     assert changed(reason, known) == reason
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import PointState
+from isoloss_operator.decide.jobs.attempts import accelerator_seconds
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
@@ -76,7 +77,7 @@ def test_stopping_deletes_what_runs_once_and_keeps_what_it_had_cost() -> None:
     delete, stopped = stop((one, two, evaluation), (), NOW)
     assert names(delete) == [one.name, evaluation.name]
     assert [each.name for each in stopped] == [one.name, two.name, evaluation.name]
-    assert stopped[0].accelerator_seconds(LATER) == 60.0
+    assert accelerator_seconds(stopped[0], LATER) == 60.0
     again, same = stop((replace(one, deleting=True), two), stopped, LATER)
     assert again == ()
     assert same == stopped

@@ -4,6 +4,7 @@ import gzip
 from dataclasses import replace
 from datetime import timedelta
 
+from isoloss.formatting import precise
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.ledger_files import MAX_TEXT_BYTES, encoded
@@ -11,18 +12,16 @@ from isoloss_contract.reading import parse_timestamp
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.attempts import after_failure
+from isoloss_operator.decide.jobs.attempts import after_failure, planned
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
     optimum_statuses,
-    precise,
     texts,
 )
 from isoloss_operator.decide.reads import sweep_reads
-from isoloss_operator.decide.record import planned
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (

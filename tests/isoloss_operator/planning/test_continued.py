@@ -7,7 +7,7 @@ import pytest
 
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_operator.api import MAX_NEIGHBOURHOOD, ScalingSweepSpec
-from isoloss_operator.planning.continued import (
+from isoloss_operator.decide.continued import (
     UnknownModel,
     checkpoint_model,
     neighbourhood_errors,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import WARMUP_MULTIPLE
+from isoloss_operator.decide.jobs.requests import job_name
 from isoloss_operator.planning.points import (
     decimal_label,
-    job_name,
     plan_points,
     repeated_domains,
     template_digest,

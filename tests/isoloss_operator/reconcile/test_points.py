@@ -112,7 +112,7 @@ def test_what_cannot_be_quarantined_while_the_ledger_is_not_given_out_has_nothin
     _, ended = ledgers()
     shell = Shell(stored=Unanswered("slow"))
     with pytest.raises(StoreUnavailable):
-        shell.store(None, Quarantine("points/k/result.json", "points/k/result.json.bad"))
+        shell.store(None, Quarantine("points/k/result.json", "bad"))
     shell.stored = ended
     shell.store(None)
     assert shell.counted() == 0.0

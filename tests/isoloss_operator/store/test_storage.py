@@ -161,7 +161,7 @@ def test_setting_aside_moves_and_may_be_done_twice(
     storage: Storage, uri: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.json").write_text("x")
-    request = Quarantine("bad.json", "bad.json.unreadable")
+    request = Quarantine("bad.json", "unreadable")
     storage.quarantine(uri, request)
     storage.quarantine(uri, request)
     assert not (tmp_path / "bad.json").exists()
@@ -178,7 +178,7 @@ def test_an_object_that_a_store_does_not_remove_is_kept_once(
         raise StoreRefused("AccessDenied")
 
     (tmp_path / "bad.json").write_text("x")
-    request = Quarantine("bad.json", "bad.json.unreadable")
+    request = Quarantine("bad.json", "unreadable")
     with monkeypatch.context() as patched:
         patched.setattr(Store, "remove", refused)
         for _ in range(3):
@@ -202,7 +202,7 @@ def test_a_link_of_a_tenant_leads_the_operator_nowhere(storage: Storage, tmp_pat
     found = storage.results(uri, ["a"])["a"]
     assert isinstance(found, Unreadable)
     assert "symbolic link" in found.message
-    storage.quarantine(uri, Quarantine(path, f"{path}.unreadable"))
+    storage.quarantine(uri, Quarantine(path, "unreadable"))
     assert "symbolic link" in (tmp_path / "tenant" / f"{path}.unreadable").read_text()
     assert not (tmp_path / "tenant" / path).is_symlink()
     assert (tmp_path / "token").read_text() == "secret"
@@ -217,7 +217,7 @@ def test_a_linked_folder_is_removed_and_nothing_behind_it(
     (tmp_path / "tenant/points").mkdir(parents=True)
     (tmp_path / "tenant/points/a").symlink_to(tmp_path / "other")
     assert isinstance(storage.results(uri, ["a"])["a"], Unreadable)
-    storage.quarantine(uri, Quarantine(path, f"{path}.unreadable"))
+    storage.quarantine(uri, Quarantine(path, "unreadable"))
     assert storage.results(uri, ["a"]) == {}
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["result.json"]
 

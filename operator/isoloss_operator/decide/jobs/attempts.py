@@ -1,29 +1,42 @@
-"""What is known of a task's attempts, how each ending changes it, and how long the next one waits.
+"""What an attempt that ends does to its task: what is charged, and, of a point, what it cost and in which state it is.
 
 Charges and halvings belong to one pod template, so that a user who fixes the image, the memory limit or
-the Secret gives every failed task a fresh start without deleting anything. One table of delays serves all three tasks;
-operator/README.md shows it, and a test compares the two.
+the Secret gives every failed task a fresh start without deleting anything. What an outcome does to a record does nothing
+when repeated.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
-from isoloss_contract import ledger
-from isoloss_contract.reading import parse_timestamp
+from isoloss_contract import ledger, reading
+from isoloss_contract.ledger import (
+    DONE,
+    MAX_VERSIONS,
+    Attempts,
+    Intent,
+    IntentAction,
+    PointRecord,
+    PointState,
+    Spend,
+)
+from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.failures import (
     MAX_NODE_FAILURES,
     MAX_VANISHED,
-    UNCHARGED,
     Failure,
     FailureClass,
+    awaits_result,
+    classify,
 )
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.planning.points import PlannedPoint
 
 
-def charges(attempts: ledger.Attempts, template: str) -> int:
+def charges(attempts: Attempts, template: str) -> int:
     """Failures that count against the retries under a pod template.
 
     A bad configuration is recorded but does not count: the sweep stops until the spec changes.
@@ -35,22 +48,22 @@ def charges(attempts: ledger.Attempts, template: str) -> int:
     )
 
 
-def charged_as(attempts: ledger.Attempts, template: str, failure: FailureClass) -> int:
+def charged_as(attempts: Attempts, template: str, failure: FailureClass) -> int:
     """Charged failures of one class under a pod template."""
     return attempts.charged.get(failure, 0) if attempts.template == template else 0
 
 
-def halvings(attempts: ledger.Attempts, template: str) -> int:
+def halvings(attempts: Attempts, template: str) -> int:
     """Halvings of the micro-batch that the next attempt starts with."""
     return attempts.micro_batch_halvings if attempts.template == template else 0
 
 
-def next_attempt(attempts: ledger.Attempts, jobs: Iterable[ObservedJob]) -> int:
+def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
     """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
     return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
 
 
-# -------------------------------------------------------------------- what an ending does to attempts
+# ------------------------------------------------------------------- what an ending does to attempts
 
 
 BUSY_SECONDS: Final = 600.0
@@ -59,14 +72,14 @@ MAX_HALVINGS: Final = 20
 
 
 def after_failure(
-    attempts: ledger.Attempts,
+    attempts: Attempts,
     job: ObservedJob,
     failure: Failure,
     *,
     template: str,
     now: datetime,
     halvable: int = 0,
-) -> ledger.Attempts:
+) -> Attempts:
     """The attempts once `job` ended without a result; unchanged if that is recorded already.
 
     `halvable` is how often the micro-batch can be halved; beyond it, refused memory is final.
@@ -90,7 +103,7 @@ def after_failure(
     )
 
 
-def after_stop(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
+def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     """The attempts once the operator itself stops an unfinished Job: an interruption without delay."""
     if job.attempt <= attempts.ended:
         return attempts
@@ -102,7 +115,7 @@ def after_stop(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> le
     )
 
 
-def after_result(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
+def after_result(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     """The attempts once a Job of a task that has its result ended."""
     if job.attempt <= attempts.ended:
         return attempts
@@ -111,8 +124,8 @@ def after_result(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> 
 
 
 def charged(
-    attempts: ledger.Attempts, failure: Failure, template: str, *, job_uid: str, attempt: int
-) -> ledger.Attempts:
+    attempts: Attempts, failure: Failure, template: str, *, job_uid: str, attempt: int
+) -> Attempts:
     """The attempts with one more charged failure under `template`."""
     fresh = under_template(attempts, template)
     kind = str(failure.kind)
@@ -126,14 +139,14 @@ def charged(
     )
 
 
-def under_template(attempts: ledger.Attempts, template: str) -> ledger.Attempts:
+def under_template(attempts: Attempts, template: str) -> Attempts:
     """The same attempts with charges and halvings of another template dropped."""
     if attempts.template == template:
         return attempts
     return replace(attempts, template=template, charged={}, micro_batch_halvings=0)
 
 
-def _ended(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
+def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     """With the Job's own end, if the API server knows one: a pass that is repeated, as the store did not take what it
     wrote, then writes the same again."""
     ended = now
@@ -142,9 +155,7 @@ def _ended(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger
     return replace(attempts, ended=job.attempt, last_ended_at=timestamp(ended))
 
 
-def _exhausted(
-    attempts: ledger.Attempts, failure: Failure, template: str, halvable: int
-) -> Failure:
+def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
     """The failure, made final or charged if what was tolerated has happened too often."""
     used_up = min(halvable, MAX_HALVINGS)
     if failure.halves_micro_batch and halvings(attempts, template) >= used_up:
@@ -167,8 +178,8 @@ def _exhausted(
 
 
 def _interrupted(
-    attempts: ledger.Attempts, job: ObservedJob, failure: Failure, now: datetime
-) -> ledger.Attempts:
+    attempts: Attempts, job: ObservedJob, failure: Failure, now: datetime
+) -> Attempts:
     if failure.kind is FailureClass.CLAIMED_ELSEWHERE:
         return attempts
     was_busy = job.started is not None and (now - job.started).total_seconds() >= BUSY_SECONDS
@@ -180,77 +191,427 @@ def _interrupted(
     )
 
 
-# ------------------------------------------------------------------------- until the next attempt
+# ------------------------------------------------------------------ what an attempt of a point costs
 
 
 @dataclass(frozen=True)
-class Delay:
-    """Seconds before the next attempt: first, first * factor, … up to limit."""
+class Reports:
+    """What attempts of this sweep have said of a point by `now`."""
 
-    first: float
-    factor: float = 2.0
-    limit: float = 300.0
-    free: int = 0
-    """So many failures in a row delay nothing."""
-
-    def seconds(self, count: int) -> float:
-        """After `count` failures of this class."""
-        exponent = count - self.free - 1
-        # Above 2**16 every delay has met its limit; a larger power would overflow in the end.
-        return (
-            0.0 if exponent < 0 else min(self.limit, self.first * self.factor ** min(exponent, 16))
-        )
+    progress: PointProgress | None
+    result: PointResult | None
+    """What is stored as the point's, if an attempt of this sweep may have written it."""
+    now: datetime
 
 
-_INTERRUPTION: Final = Delay(10.0, free=1)
-"""Counts the interruptions in a row that left no time to work: being preempted every hour is no
-reason to wait, being preempted every second is."""
-_STORE: Final = Delay(15.0, factor=4.0, limit=600.0)
-DELAYS: Final[Mapping[FailureClass, Delay]] = {
-    FailureClass.INTERRUPTED: _INTERRUPTION,
-    FailureClass.POD_VANISHED: _INTERRUPTION,
-    FailureClass.NODE_LOST: _INTERRUPTION,
-    FailureClass.NODE_FAILURE: Delay(10.0, limit=600.0),
-    FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
-    FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
-    FailureClass.MEMORY_REFUSED: Delay(0.0),
-    FailureClass.STORE_UNAVAILABLE: _STORE,
-    FailureClass.STORAGE: _STORE,
-    FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
-}
-_IN_A_ROW: Final = UNCHARGED - {FailureClass.CLAIMED_ELSEWHERE}
-"""Counted since an attempt last had time to work; all others by their charges."""
-CLOCK_SKEW: Final = timedelta(seconds=30)
-"""Two machines' clocks may differ so much."""
-OTHERS: Final = Delay(5.0)
-"""Delay after every other failure."""
+def reports_of(observed: ObservedSweep, key: str) -> Reports:
+    """Of a point, unless the reports say that they are another sweep's."""
+    progress = observed.progress.get(key)
+    result = reading.value_of(observed.results.get(key, reading.ABSENT))
+    if progress is not None and progress.claimant.sweep_uid != observed.uid:
+        progress = None
+    if result and result.claimant and result.claimant.sweep_uid != observed.uid:
+        result = None
+    return Reports(progress, result, observed.now)
 
 
-def delay_of(failure: str) -> Delay:
-    """The row of the table for a failure class."""
-    return next((delay for kind, delay in DELAYS.items() if kind == failure), OTHERS)
+def unrecorded(
+    jobs: Iterable[ObservedJob], records: Mapping[str, PointRecord]
+) -> list[ObservedJob]:
+    """Those that train a point of these records, and whose end is not in them."""
+    return [
+        job
+        for job in jobs
+        if job.kind == "train"
+        and job.key in records
+        and job.attempt > records[job.key].attempts.ended
+    ]
 
 
-def delay_seconds(attempts: ledger.Attempts) -> float:
-    """How long the next attempt waits after the last one ended."""
-    failure = attempts.last_failure
-    if not failure:
-        return 0.0
-    if failure in _IN_A_ROW:
-        return delay_of(failure).seconds(attempts.idle_interruptions)
-    return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
+def accelerator_seconds(job: ObservedJob, now: datetime) -> float:
+    """Seconds times devices that its pods held until `now`, according to the API server.
 
-
-def not_before(attempts: ledger.Attempts, template: str, now: datetime) -> datetime | None:
-    """When the next attempt may start; None: at once.
-
-    A charged failure under another pod template delays nothing: the change is taken for a fix. Nor does
-    one that ended in the future: another process wrote it, by a clock that is wrong or differs from ours.
+    Pods that are gone count until they were last seen, if this process saw them. If a failed Job has no pod left,
+    its own times stand in if they are longer; part of them may have been spent waiting for a node.
     """
-    if attempts.last_failure in attempts.charged and attempts.template != template:
-        return None
-    ended_at = parse_timestamp(attempts.last_ended_at)
-    seconds = delay_seconds(attempts)
-    if ended_at is None or seconds <= 0 or ended_at > now + CLOCK_SKEW:
-        return None
-    return ended_at + timedelta(seconds=seconds)
+    seconds = pod_seconds(job, now)
+    if job.failed and job.pod is None and job.started is not None and job.ended is not None:
+        seconds = max(seconds, job.pods * (job.ended - job.started).total_seconds())
+    return job.accelerators * max(0.0, seconds)
+
+
+def pod_seconds(job: ObservedJob, now: datetime) -> float:
+    """How long its trainer containers ran until `now`, added up."""
+    if job.working_since is None:
+        return job.worked_seconds
+    running = job.pods_at_work * (now - job.working_since).total_seconds()
+    return job.worked_seconds + running
+
+
+def cost_of(record: PointRecord, job: ObservedJob, reports: Reports) -> Spend:
+    """What an attempt has cost by now: the tokens that it trained, as far as it reported them, and its hours."""
+    began, reached = _tokens_of(record, job.attempt, reports)
+    flops = record.flops_per_token * max(0, reached - began)
+    return Spend(flops, accelerator_seconds(job, reports.now))
+
+
+def _paid(record: PointRecord, job: ObservedJob, reports: Reports) -> PointRecord:
+    """The record with what an attempt cost that has ended or is stopped; unchanged if its end is recorded already."""
+    if job.attempt <= record.attempts.ended:
+        return record
+    _, reached = _tokens_of(record, job.attempt, reports)
+    spent = record.spent + cost_of(record, job, reports)
+    return replace(record, spent=spent, reached_tokens=reached)
+
+
+def _paid_late(record: PointRecord, reports: Reports) -> PointRecord:
+    """The record with what its last attempt trained after its end was recorded: a Job that is stopped goes on until its pod
+    has ended."""
+    ended, lost = record.attempts.ended, FailureClass.TRAJECTORY_UNREADABLE
+    # What was paid and then taken back is not paid again: its report is still there.
+    is_taken_back = any(
+        each.failure == lost and each.attempt == ended for each in record.attempts.failures
+    )
+    if not ended or is_taken_back:
+        return record
+    began, reached = _tokens_of(record, ended, reports)
+    if reached <= record.reached_tokens:
+        return record
+    # One of which nothing was known by then may have begun where a checkpoint of others ended.
+    late = Spend(record.flops_per_token * max(0, reached - max(began, record.reached_tokens)))
+    return replace(record, spent=record.spent + late, reached_tokens=reached)
+
+
+def _vanished(record: PointRecord, reports: Reports) -> PointRecord:
+    """The record once an attempt is gone with its Job before its end was recorded: somebody deleted it. What it had
+    reported is paid; its hours are not known any more."""
+    written = (reports.progress, reports.result)
+    claims = [each.claimant.attempt for each in written if each is not None and each.claimant]
+    attempt, attempts = max(claims, default=0), record.attempts
+    if attempt <= attempts.ended:
+        return record
+    began, reached = _tokens_of(record, attempt, reports)
+    return replace(
+        record,
+        spent=record.spent + Spend(record.flops_per_token * max(0, reached - began)),
+        reached_tokens=reached,
+        attempts=replace(
+            attempts,
+            ended=attempt,
+            interruptions=attempts.interruptions + 1,
+            last_failure="" if reports.result is not None else str(FailureClass.INTERRUPTED),
+            last_ended_at=timestamp(reports.now),
+        ),
+    )
+
+
+def _tokens_of(record: PointRecord, attempt: int, reports: Reports) -> tuple[int, int]:
+    """Tokens behind the point when an attempt began, and those that it reached.
+
+    An attempt that reported nothing reached nothing. One that does not say where it began did so where the last one
+    ended, or anew if it is not that far: others' result, which is further, may have come while it trained.
+    """
+    began = reached = record.reached_tokens
+    progress, result = reports.progress, reports.result
+    if progress is not None and progress.claimant.attempt == attempt:
+        reached = progress.tokens
+        if progress.began_tokens is not None:
+            began = progress.began_tokens
+        elif reached < began:
+            began = 0
+    claimant = None if result is None else result.claimant
+    if result is not None and (claimant is None or claimant.attempt == attempt):
+        reached = max(reached, result.tokens)
+    return began, reached
+
+
+# ---------------------------------------------------------------------------------- what a result is
+
+
+def unusable(point: PlannedPoint, result: PointResult) -> str:
+    """Why a result that parses is not this point's; empty: it is."""
+    if result.key != point.key:
+        return f"it is the result of {result.key}"
+    expected, found = point.proxy.parameters.active, result.parameters.active
+    if found != expected:
+        return f"it counts {found} active parameters, but this model has {expected}"
+    return ""
+
+
+def is_enough(point: PlannedPoint, result: PointResult) -> bool:
+    """Whether a result ends the point: diverged, or trained for at least the wanted tokens."""
+    if result.outcome is Outcome.DIVERGED:
+        return True
+    # What it has, as the trainer judges: whole steps, so up to one more than was wanted of it.
+    return result.outcome is Outcome.SUCCEEDED and result.tokens >= point.wanted_tokens
+
+
+def is_done(record: PointRecord, point: PlannedPoint) -> bool:
+    """Whether a point needs no further training under the present spec."""
+    # A diverged run has no state worth continuing; more tokens reopen a success only, until they are taken back.
+    return record.state is PointState.DIVERGED or record.trained_for >= point.wanted_tokens
+
+
+# ---------------------------------------------------- what is observed does to the record of a point
+
+
+_STATES: Final[Mapping[Outcome, PointState]] = {
+    Outcome.SUCCEEDED: PointState.SUCCEEDED,
+    Outcome.DIVERGED: PointState.DIVERGED,
+}
+
+
+def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
+    """What is known of a planned point's key, under its present name and tokens."""
+    present: dict[str, Any] = {
+        "name": point.name,
+        "proxy": point.proxy.name,
+        "wanted_tokens": point.proxy.tokens,
+        "flops_per_token": six_nd(point.proxy.parameters, 1),
+    }
+    if known is None:
+        rate = point.learning_rate
+        return PointRecord(
+            key=point.key, batch_size=point.batch_size, learning_rate=rate, **present
+        )
+    is_same = all(getattr(known, name) == value for name, value in present.items())
+    return known if is_same else replace(known, **present)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is observed of a point since its record was written."""
+
+    jobs: tuple[ObservedJob, ...]
+    """In order of attempts."""
+    ended: tuple[tuple[ObservedJob, Failure], ...]
+    """Those that have finished and whose end is not in the ledger yet, each with why it has no result if there is none."""
+    result: reading.Read[PointResult]
+    """What is stored as its result; Unreadable also if it is another point's, Unanswered also while a Job that has just
+    ended may have one."""
+    failures: tuple[tuple[ObservedJob, Failure], ...]
+    """Why the Jobs that ended have no result; empty if they have one."""
+    progress: PointProgress | None
+
+
+def brought_up_to_date(
+    record: PointRecord, point: PlannedPoint, seen: Seen, uid: str, now: datetime
+) -> PointRecord:
+    """The record with what is observed since; `uid` is the sweep's."""
+    if seen.failures:
+        return _failed(record, point, seen, now)
+    if reading.is_unknown(seen.result):
+        return record
+    before, adopted = record, _is_adopted(record, seen, uid)
+    reports = Reports(seen.progress, None if adopted else reading.value_of(seen.result), now)
+    record = _paid_late(record, reports)
+    if not seen.jobs and before.state not in DONE:
+        record = _vanished(record, reports)
+    for job, _ in seen.ended:
+        record = _paid(record, job, reports)
+    match seen.result:
+        case PointResult() as result if before.state not in DONE:
+            if is_enough(point, result):
+                record = result_found(record, result, adopted=adopted)
+                enough = min(result.tokens, point.wanted_tokens)
+                record = replace(record, trained_for=max(record.trained_for, enough))
+            elif seen.ended:
+                record = partial_result_found(record, result, adopted=adopted)
+    attempts = record.attempts
+    for job, _ in seen.ended:  # what they cost was paid before
+        attempts = after_result(attempts, job, now)
+    return record if attempts is record.attempts else replace(record, attempts=attempts)
+
+
+def seen_since(
+    record: PointRecord,
+    point: PlannedPoint,
+    jobs: tuple[ObservedJob, ...],
+    result: reading.Read[PointResult],
+    progress: PointProgress | None,
+    now: datetime,
+) -> Seen:
+    """What became of a point since its record was written; `result` is what is stored as its own."""
+    is_done, known = record.state in DONE, record.attempts.ended
+    ended = tuple((job, classify(job)) for job in jobs if job.is_finished and job.attempt > known)
+    awaited = [job for job, _ in ended if awaits_result(job, now)]
+    if isinstance(result, reading.Absent) and awaited and not is_done:
+        result = reading.Unanswered(f"no result of Job {awaited[-1].name} yet")
+    elif isinstance(result, PointResult) and (problem := unusable(point, result)):
+        result = reading.Unreadable(problem)
+    failures = () if is_done else _failures(record, point, ended, result)
+    return Seen(jobs, ended, result, failures, progress)
+
+
+def _failures(
+    record: PointRecord,
+    point: PlannedPoint,
+    ended: tuple[tuple[ObservedJob, Failure], ...],
+    result: reading.Read[PointResult],
+) -> tuple[tuple[ObservedJob, Failure], ...]:
+    """Why the Jobs that ended have no result; empty if they have one, or nothing is known of it."""
+    match result:
+        case reading.Newer() | reading.Unanswered():
+            return ()
+        case PointResult() if is_enough(point, result):
+            return ()
+        case PointResult(outcome=Outcome.SUCCEEDED) if result.wanted_tokens > record.trained_for:
+            return ()  # the spec asked for more tokens while it ran: its work counts and is continued
+        case reading.Unreadable(message):
+            failure = Failure(FailureClass.RESULT_UNREADABLE, message)
+            return tuple((job, failure) for job, _ in ended)
+        case _:
+            return ended
+
+
+def _is_adopted(record: PointRecord, seen: Seen, uid: str) -> bool:
+    """Whether the result is not the work of the Jobs of the sweep with this uid."""
+    if isinstance(seen.result, PointResult) and seen.result.claimant:
+        return seen.result.claimant.sweep_uid != uid
+    if any(not job.is_finished for job in seen.jobs):
+        return False
+    if seen.ended:
+        return seen.ended[-1][1].kind is FailureClass.CLAIMED_ELSEWHERE
+    attempts = record.attempts
+    return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
+
+
+def _failed(record: PointRecord, point: PlannedPoint, seen: Seen, now: datetime) -> PointRecord:
+    for job, failure in seen.failures:
+        record = ended_without_result(
+            record,
+            job,
+            Reports(seen.progress, None, now),
+            failure,
+            template=point.proxy.template_digest,
+            halvable=(point.batch_size - 1).bit_length(),
+        )
+    return record
+
+
+def ended_without_result(
+    record: PointRecord,
+    job: ObservedJob,
+    reports: Reports,
+    failure: Failure | None,
+    *,
+    template: str,
+    halvable: int = 0,
+) -> PointRecord:
+    """The record once `job` ended without a result, for a failure under `template`, or is stopped, which is an
+    interruption."""
+    now = reports.now
+    if failure is None:
+        attempts = after_stop(record.attempts, job, now)
+    else:
+        attempts = after_failure(
+            record.attempts, job, failure, template=template, now=now, halvable=halvable
+        )
+    return replace(_paid(record, job, reports), attempts=attempts)
+
+
+def ended_unplanned(
+    record: PointRecord, jobs: Iterable[ObservedJob], reports: Reports, *, is_gone: bool
+) -> PointRecord:
+    """The record with what these Jobs cost, whatever they ended with, and what was trained since the last that is recorded;
+    `is_gone`: no Job is left that could tell of more."""
+    record = _paid_late(record, reports)
+    for job in jobs:
+        record = _paid(record, job, reports)
+        record = replace(record, attempts=after_stop(record.attempts, job, reports.now))
+    if is_gone and record.state not in DONE:
+        record = _vanished(record, reports)
+    return record
+
+
+def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
+    """The record in the state that its result and its charges give it now."""
+    state = _state(record, point, retries)
+    return record if state is record.state else replace(record, state=state)
+
+
+def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState:
+    if is_done(record, point):
+        is_diverged = record.state is PointState.DIVERGED
+        return PointState.DIVERGED if is_diverged else PointState.SUCCEEDED
+    template = point.proxy.template_digest
+    if charged_as(record.attempts, template, FailureClass.OUT_OF_MEMORY):
+        return PointState.OUT_OF_MEMORY
+    if charges(record.attempts, template) > retries:
+        return PointState.FAILED
+    return PointState.PENDING
+
+
+def result_found(record: PointRecord, result: PointResult, *, adopted: bool) -> PointRecord:
+    """A result that is enough is in the store; `adopted`: another sweep's Jobs made it."""
+    found = partial_result_found(record, result, adopted=adopted)
+    return replace(found, state=_STATES[result.outcome])
+
+
+def partial_result_found(
+    record: PointRecord, result: PointResult, *, adopted: bool
+) -> PointRecord:
+    """The facts of a result are known, whether or not it trained far enough."""
+    spent = record.spent
+    if not (adopted or record.adopted):
+        # Kueue deletes the pods of a Job that it evicts; their checkpoints have carried their time on.
+        seconds = max(spent.accelerator_seconds, result.accelerator_seconds)
+        spent = replace(spent, accelerator_seconds=seconds)
+    return replace(
+        record,
+        adopted=adopted,
+        spent=spent,
+        reached_tokens=result.tokens if adopted else record.reached_tokens,
+        trained_for=result.wanted_tokens,
+        tokens=result.tokens,
+        loss=result.loss,
+        averaged_loss=result.averaged_loss,
+        trajectory_sha256=result.trajectory_sha256,
+    )
+
+
+def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
+    """A fit could not read the trajectory of a done point: pending again, one failure charged."""
+    attempt = max(1, record.attempts.ended)
+    is_pruned = record.intent.action is IntentAction.PRUNE
+    return replace(
+        record,
+        # A pruned point never runs again by itself, and now it has nothing to be fitted by.
+        intent=Intent(tokens=record.intent.tokens, reason=failure.kind)
+        if is_pruned
+        else record.intent,
+        state=PointState.PENDING,
+        adopted=False,
+        reached_tokens=0,
+        tokens=0,
+        trained_for=0,
+        trajectory_sha256="",
+        versions=None,
+        taken_back=record.taken_back + 1,
+        attempts=charged(record.attempts, failure, template, job_uid="", attempt=attempt),
+    )
+
+
+# ------------------------------------------------------------------------------ what trained a point
+
+
+VERSIONED: Final = ("isoloss", "torch", "transformers")
+"""What may change a result in addition to its configuration: a pod may report any other version too."""
+MAX_VERSION: Final = 40
+
+
+def with_versions(
+    record: PointRecord, result: PointResult, known: tuple[dict[str, str], ...]
+) -> tuple[PointRecord, tuple[dict[str, str], ...]]:
+    """The record with what trained its result, and the table of versions that it points into."""
+    found = {"contract": str(result.contract_version)}
+    found |= {
+        name: shortened(result.versions[name], MAX_VERSION)
+        for name in VERSIONED
+        if name in result.versions
+    }
+    if found not in known:
+        if len(known) >= MAX_VERSIONS:
+            return record, known
+        known = (*known, found)
+    return replace(record, versions=known.index(found)), known

@@ -1,13 +1,14 @@
 """Why an attempt ended without a result, and which field of the manifest is to blame; what keeps an unfinished Job from
-running; since when an attempt has reported nothing new.
+running; how long the next attempt waits. One table of delays serves all three tasks; operator/README.md shows it, and a
+test compares the two.
 
 Decided by conditions, reasons and exit codes, never by the wording of a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -16,12 +17,11 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 import isoloss
-from isoloss_contract.ledger import ConfigurationError
+from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_contract.records import (
     BAD_TASK,
     STORE_UNAVAILABLE,
     ExitCode,
-    PointProgress,
     TerminationMessage,
 )
 from isoloss_operator.decide.conditions import Finding, shortened
@@ -322,7 +322,7 @@ _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 def waits_for(job: ObservedJob) -> Finding | None:
     """Why a Job does not run, although nothing about it has failed; None: it does, it has ended, or nothing is known yet."""
     pod = job.pod
-    held_up = Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
+    held_up = Finding(Reason.POD_WAITING, job.held_up) if job.held_up else None
     if job.is_finished:
         return None
     if job.deleting and held_up is not None:
@@ -334,96 +334,101 @@ def waits_for(job: ObservedJob) -> Finding | None:
     if pod.deleting:
         return None
     if pod.waiting_reason in _CONFIG_ERRORS:
-        return Finding.false(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
+        return Finding(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
     if pod.waiting_reason in _IMAGE_ERRORS:
-        return Finding.false(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
+        return Finding(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
     if pod.waiting_reason not in _STARTING:
-        return Finding.false(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
+        return Finding(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
     if pod.unschedulable:
-        return Finding.false(Reason.UNSCHEDULABLE, pod.unschedulable)
+        return Finding(Reason.UNSCHEDULABLE, pod.unschedulable)
     return held_up
 
 
 def _waits_for_its_queue(job: ObservedJob) -> Finding:
     workload = job.workload
     if workload is None:
-        return Finding.false(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
+        return Finding(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
     if not workload.name:
-        return Finding.false(Reason.POD_WAITING, workload.message)
+        return Finding(Reason.POD_WAITING, workload.message)
     if not workload.active:
         message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
-        return Finding.false(Reason.WORKLOAD_DEACTIVATED, message)
+        return Finding(Reason.WORKLOAD_DEACTIVATED, message)
     if workload.evicted:
         message = f"evicted by Kueue ({workload.evicted}): {workload.message}"
-        return Finding.false(Reason.QUEUED, message)
-    return Finding.false(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
+        return Finding(Reason.QUEUED, message)
+    return Finding(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
 
 
-# -------------------------------------------------------------------------- Jobs that report nothing
-# Tokens are compared, not times: a hung trainer's reporter thread keeps writing, and the clock of its
-# node may be wrong. The price: after a restart the operator counts from zero.
-
-
-LONGEST_LOOK: Final = timedelta(minutes=30)
-"""Between two looks at a running attempt, which come every minute: more has not passed for it."""
+# ---------------------------------------------------------------------- how long the next attempt waits
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The progress of a Job as it was last seen to change."""
+class Delay:
+    """Seconds before the next attempt: first, first * factor, … up to limit."""
 
-    tokens: int | None
-    """None: nothing reported yet."""
-    since: datetime
-    """Later by all the time in which the store did not say whether it changed, or no pod was at work."""
-    looked: datetime = field(compare=False)
-    """When the store was last asked, whether or not it answered."""
+    first: float
+    factor: float = 2.0
+    limit: float = 300.0
+    free: int = 0
+    """So many failures in a row delay nothing."""
 
-    def unchanged(self, now: datetime, longest: timedelta) -> Mark:
-        """The same after a look that saw no change. Of a clock that jumped, as on machines that were suspended, no more
-        counts than `longest`, and nothing of one that was set back."""
-        passed = now - self.looked
-        counted = min(max(passed, timedelta()), longest)
-        return replace(self, since=self.since + passed - counted, looked=now)
-
-    def held(self, now: datetime) -> Mark:
-        """The same while the store says nothing, as the trainer may advance or not be able to report, or no pod is at
-        work."""
-        return replace(self, since=self.since + (now - self.looked), looked=now)
-
-
-def progress_marks(
-    jobs: Iterable[ObservedJob],
-    progress: Mapping[str, PointProgress],
-    before: Mapping[str, Mark],
-    now: datetime,
-    unknown: Collection[str] = (),
-    stall_seconds: int | None = None,
-) -> dict[str, Mark]:
-    """Marks keyed by Job uid, for train Jobs whose container is running or has run; `progress` is keyed by point key.
-
-    `unknown`: keys of points of which the store did not say how far they are. An attempt is ended after `stall_seconds`
-    without progress, never for one look alone.
-    """
-    marks = {}
-    longest = LONGEST_LOOK
-    if stall_seconds is not None:
-        longest = min(longest, timedelta(seconds=stall_seconds / 2))
-    for job in jobs:
-        if job.kind != "train" or job.is_finished:
-            continue
-        known = before.get(job.uid)
-        waits = job.working_since is None or not job.is_at_work
-        if known and (waits or job.key in unknown):
-            # Of a pod that takes another's place, the clock goes on: evicted again and again, none would ever stall.
-            marks[job.uid] = known.held(now)
-        if waits or job.uid in marks:
-            continue
-        report = progress.get(job.key)
-        is_own = report is not None and report.claimant.attempt == job.attempt
-        tokens = report.tokens if report is not None and is_own else None
-        is_same = known is not None and known.tokens == tokens
-        marks[job.uid] = (
-            known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)
+    def seconds(self, count: int) -> float:
+        """After `count` failures of this class."""
+        exponent = count - self.free - 1
+        # Above 2**16 every delay has met its limit; a larger power would overflow in the end.
+        return (
+            0.0 if exponent < 0 else min(self.limit, self.first * self.factor ** min(exponent, 16))
         )
-    return marks
+
+
+_INTERRUPTION: Final = Delay(10.0, free=1)
+"""Counts the interruptions in a row that left no time to work: being preempted every hour is no
+reason to wait, being preempted every second is."""
+_STORE: Final = Delay(15.0, factor=4.0, limit=600.0)
+DELAYS: Final[Mapping[FailureClass, Delay]] = {
+    FailureClass.INTERRUPTED: _INTERRUPTION,
+    FailureClass.POD_VANISHED: _INTERRUPTION,
+    FailureClass.NODE_LOST: _INTERRUPTION,
+    FailureClass.NODE_FAILURE: Delay(10.0, limit=600.0),
+    FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
+    FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
+    FailureClass.MEMORY_REFUSED: Delay(0.0),
+    FailureClass.STORE_UNAVAILABLE: _STORE,
+    FailureClass.STORAGE: _STORE,
+    FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
+}
+_IN_A_ROW: Final = UNCHARGED - {FailureClass.CLAIMED_ELSEWHERE}
+"""Counted since an attempt last had time to work; all others by their charges."""
+CLOCK_SKEW: Final = timedelta(seconds=30)
+"""Two machines' clocks may differ so much."""
+OTHERS: Final = Delay(5.0)
+"""Delay after every other failure."""
+
+
+def delay_of(failure: str) -> Delay:
+    """The row of the table for a failure class."""
+    return next((delay for kind, delay in DELAYS.items() if kind == failure), OTHERS)
+
+
+def delay_seconds(attempts: Attempts) -> float:
+    """How long the next attempt waits after the last one ended."""
+    failure = attempts.last_failure
+    if not failure:
+        return 0.0
+    if failure in _IN_A_ROW:
+        return delay_of(failure).seconds(attempts.idle_interruptions)
+    return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
+
+
+def not_before(attempts: Attempts, template: str, now: datetime) -> datetime | None:
+    """When the next attempt may start; None: at once.
+
+    A charged failure under another pod template delays nothing: the change is taken for a fix. Nor does
+    one that ended in the future: another process wrote it, by a clock that is wrong or differs from ours.
+    """
+    if attempts.last_failure in attempts.charged and attempts.template != template:
+        return None
+    ended_at, seconds = attempts.ended_at, delay_seconds(attempts)
+    if ended_at is None or seconds <= 0 or ended_at > now + CLOCK_SKEW:
+        return None
+    return ended_at + timedelta(seconds=seconds)

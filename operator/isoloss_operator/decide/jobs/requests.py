@@ -1,6 +1,7 @@
 """Jobs to create, and how Jobs and unusable objects go."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isoloss_contract import layout, records
@@ -8,11 +9,12 @@ from isoloss_contract.ledger import Attempts
 from isoloss_operator.api import Checkpoint, Jobs, ScalingSweepSpec
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.jobs.attempts import halvings
-from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, Quarantine
-from isoloss_operator.planning.points import PlannedPoint, job_name, template_digest
-from isoloss_operator.planning.specs import prepare_config
+from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.planning.points import PlannedPoint, template_digest
 
 MAX_LABEL = 63
+MAX_JOB_NAME = 63
+"""A Job's name is also a label of its pods, of at most 63 characters."""
 
 PodTemplates = Iterable[Mapping[str, Any] | None]
 
@@ -48,17 +50,17 @@ def prepare_request(
     observed: observation.ObservedSweep,
     spec: ScalingSweepSpec,
     attempt: int,
+    key: str,
     config: records.PrepareConfig,
     new_sweep: str = "",
 ) -> JobRequest:
-    """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid. Its label has the key of what the spec asks
+    """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid. Its label has the `key` of what the spec asks
     for, whichever corpus that comes to."""
     task = records.PrepareTask(
         config=config, store_uri=store_uri(spec), pods=spec.data.parallelism, sweep_uid=new_sweep
     )
     templates = (spec.pod_template, spec.data.pod_template)
     digest = prepare_template(spec)
-    key = prepare_config(spec).key
     return _request(observed, spec, task, "prepare", key, attempt, templates, digest)
 
 
@@ -155,12 +157,44 @@ def _request(
     )
 
 
+def job_name(owner: str, what: str, identity: Sequence[str], attempt: int) -> str:
+    """`<owner>-<what>-<8 hex of identity>`, with `-a<n>` from the second attempt on.
+
+    At most 63 characters: the owner is cut first. `identity` distinguishes Jobs of one spelling (owner's
+    uid, store, content key).
+    """
+    suffix = (
+        "-" + records.content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
+    )
+    room = MAX_JOB_NAME - len(suffix)
+    label = _slug(what)[: room - 2]
+    stem = _slug(owner)[: room - len(label) - 1].strip("-") or "x"
+    return f"{stem}-{label}".strip("-")[:room].rstrip("-") + suffix
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
 # ----------------------------------------------------------------------------------------- what goes
 
 
 def by_attempt(jobs: Iterable[observation.ObservedJob]) -> tuple[observation.ObservedJob, ...]:
     """Jobs in order of their attempts."""
     return tuple(sorted(jobs, key=lambda job: job.attempt))
+
+
+def is_outdated(job: observation.ObservedJob, asked: str) -> bool:
+    """Whether its trainer has never started, and what is `asked` for by now is not what was: another takes its place."""
+    if not job.template or job.template == asked or job.is_finished:
+        return False
+    if job.working_since is not None or job.worked_seconds:
+        return False
+    if job.pod is None:
+        # The pod of a Job that is about to succeed is not listed either, nor is any in another cluster.
+        is_held_up = bool(job.held_up) and not job.managed_externally
+        return job.suspended or is_held_up
+    return job.pod.phase == "Pending"
 
 
 def deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
@@ -192,8 +226,3 @@ def expiries(
         and not job.must_be_deleted
         and not job.deleting
     )
-
-
-def quarantine(path: str, suffix: str) -> Quarantine:
-    """Rename an unusable object to `<path>.<suffix>`: never deleted, so that people can look at it."""
-    return Quarantine(path=path, new_path=f"{path}.{suffix}")
