@@ -18,9 +18,9 @@ from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
 from demo.report import ARGUMENTS, fetch_report
 from demo.watching import DemoFailed, read_view, watch
-from devcluster.access import exclusive
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
+from devcluster.files import exclusive
 from isoloss.status import View
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.access import exclusive
+from devcluster.files import exclusive
 from devcluster.toolchain import TOOLS_FOLDER, cache_folder, download, find_go
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l -dwarf=false")

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 import tenacity
 
-from devcluster.access import CONFLICT, NOT_FOUND, AdminApi, write_kubeconfig, write_private
+from devcluster.access import CONFLICT, NOT_FOUND, AdminApi, write_kubeconfig
 from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
+from devcluster.files import write_private
 from devcluster.pki import KeyFiles
 from devcluster.ports import PortTakenError, is_free, reserved_ports, start_on_free_ports
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devcluster.access import write_private
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
+from devcluster.files import write_private
 from devcluster.ports import is_free, reserved_ports, start_on_free_ports
 
 REGION = "us-east-1"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from devcluster.access import exclusive
+from devcluster.files import exclusive
 
 RANGE = range(20000, 32000)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from devcluster.access import exclusive
+from devcluster.files import exclusive
 
 TOOLS_FOLDER = Path(__file__).parent / "tools"
 REQUIREMENTS = TOOLS_FOLDER / "go-requirements.txt"

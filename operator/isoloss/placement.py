@@ -6,7 +6,7 @@ Pure, and the same for the same numbers: points are named by their learning rate
 from dataclasses import dataclass
 from typing import Final
 
-from isoloss.errors import to_significant_digits
+from isoloss.numbers import to_significant_digits
 from isoloss.published import PREFIX, published_law
 from isoloss.validation import Place
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.access import exclusive
+from devcluster.files import exclusive
 from devcluster.ports import free_ports
 from devcluster.toolchain import FIND_UV, cache_folder
 from tests.support.cluster import wait_until

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from devcluster.access import exclusive
 from devcluster.build import build
 from devcluster.container_node.configuration import PAUSE_IMAGE
 from devcluster.container_node.leftovers import traces
@@ -29,6 +28,7 @@ from devcluster.container_node.requirements import (
     missing_programs,
 )
 from devcluster.control_plane import ControlPlane
+from devcluster.files import exclusive
 from images.build import LOCAL_BASE, ROOT, Buildah, build_images, local_base
 from tests.support.cluster import Kubectl
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from isoloss import formatting
-from isoloss.errors import hint
 from isoloss.laws import (
     Interval,
 )
+from isoloss.numbers import hint
 
 
 @pytest.mark.parametrize(

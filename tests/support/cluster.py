@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devcluster.access import exclusive
 from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
+from devcluster.files import exclusive
 from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode

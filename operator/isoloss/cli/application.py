@@ -15,7 +15,8 @@ import typer.core
 import typer.main
 
 from isoloss.cli.outcome import ANSWERED, BAD_INPUT, print_error
-from isoloss.errors import BadInput, hint
+from isoloss.errors import BadInput
+from isoloss.numbers import hint
 
 INTERRUPTED = 130
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

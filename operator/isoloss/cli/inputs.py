@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoloss.errors import BadInput, count_of
+from isoloss.errors import BadInput
+from isoloss.numbers import count_of
 
 if TYPE_CHECKING:  # it needs the store's records, which the help does not
     from isoloss.stored_sweeps import StoredSweep

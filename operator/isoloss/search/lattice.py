@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from isoloss.errors import to_significant_digits
+from isoloss.numbers import to_significant_digits
 from isoloss.search.model import Point, Seen, Size
 from isoloss.usual import USUAL_STEP
 

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Any
 
-from isoloss.errors import count_of, hint
+from isoloss.numbers import count_of, hint
 
 COUNTS = ("params", "batch_size", "sequence_length", "tokens")
 """Columns of whole numbers, ..."""

@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any, Final
 
 from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
-from isoloss.errors import to_significant_digits
 from isoloss.laws import Array, size_refusal
+from isoloss.numbers import to_significant_digits
 from isoloss_contract.footprint import fit
 from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import WARMUP_MULTIPLE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from isoloss.errors import to_significant_digits
+from isoloss.numbers import to_significant_digits
 from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract import reading
 from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood

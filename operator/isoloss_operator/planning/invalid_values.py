@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from isoloss.errors import hint
+from isoloss.numbers import hint
 from isoloss_contract.records import in_words
 from isoloss_operator.api.fields import DECIMAL_PATTERN, LABEL_PATTERN, NAME_PATTERN
 
