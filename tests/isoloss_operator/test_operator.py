@@ -258,37 +258,6 @@ def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_i
     relay.close()
 
 
-def test_failures_are_retried_then_counted_then_end_the_sweep(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """One point crashes once and recovers, one runs out of memory for good: more than allowed."""
-    operator.start()
-    failures = [
-        {"batch_size": 4, "learning_rate": 2e-3, "attempts": [1], "exit": 1, "after": 2},
-        {"batch_size": 8, "learning_rate": 4e-3, "exit": 43, "message": "needs 99 GiB"},
-    ]
-    user.apply_sweep(sweep(place, failures=failures))
-    said = user.wait_for(lambda: user.sweep("dense"), "Stalled", "True", "TooManyFailedPoints")
-    message = conditions(said)["Stalled"]["message"]
-    assert "maxFailedPoints" in message
-    wait_until(lambda: user.sweep("dense")["status"]["points"]["active"] == 0, "the rest to end")
-    records = place.ledger(user.sweep("dense")).points
-    states = {r.state for r in records if (r.batch_size, r.learning_rate) == (8, 4e-3)}
-    assert PointState.OUT_OF_MEMORY in states
-    assert any(
-        "99 GiB" in failure["message"] for failure in user.sweep("dense")["status"]["failures"]
-    )
-    fixed = sweep(
-        place, failurePolicy={"retriesPerPoint": 1, "maxFailedPoints": 2}, failures=failures
-    )
-    user.apply_sweep(fixed)
-    ended = finished(user)
-    assert ended["status"]["points"]["failed"] == 2
-    recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
-    (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
-    assert crashed.spent.accelerator_seconds >= 1, "a failed attempt costs, too"
-
-
 def test_two_namespaces_do_not_disturb_each_other(
     control_plane: ControlPlane,
     user: User,

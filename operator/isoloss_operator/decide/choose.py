@@ -311,12 +311,13 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     due, later = _by_delay(pending[:count], records, observed.now)
+    starts = []
+    for point in due[:free]:
+        attempts = records[point.key].attempts
+        number = next_attempt(attempts, tasks.jobs.get(point.key, ()))
+        starts.append(Start(point, attempts, number))
     return Admission(
-        starts=tuple(
-            Start(point, before, next_attempt(before, tasks.jobs.get(point.key, ())))
-            for point in due[:free]
-            for before in [records[point.key].attempts]
-        ),
+        starts=tuple(starts),
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
