@@ -9,6 +9,7 @@ from pathlib import Path
 
 from isoloss.errors import BadInput, why_unreadable
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
+from isoloss.tables import is_table
 
 MAX_LAWS_BYTES = 64 * 2**20
 
@@ -22,6 +23,10 @@ def read_laws(source: str | Path) -> Laws:
     """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source."""
     if "://" in str(source):
         return _stored(str(source))
+    if is_table(str(source)):
+        raise BadInput(
+            f"{source}: holds runs: fit laws to it first: isoloss fit {source} --out laws.json"
+        )
     text = _local(str(source))
     try:
         return laws_from_json(json.loads(text))

@@ -105,9 +105,14 @@ def test_every_page_with_the_answer_of_the_sample_runs_has_the_digits_that_are_p
 ) -> None:
     """Walks compare what is printed with a tolerance; readers compare digits."""
     rate = formatting.interval(answer.learning_rate, formatting.learning_rate)
-    for page in (CHECKOUT / "README.md", DOCS / "guides" / "library.md"):
+    batches = formatting.interval(answer.batch_size, formatting.batch_size).partition(" ")[2]
+    guides = (DOCS / "guides" / name for name in ("library.md", "quickstart.md"))
+    for page in (CHECKOUT / "README.md", *guides):
         shown = re.findall(r"^ *learning rate +(\S+ \[.+\])$", page.read_text(), re.MULTILINE)
         assert rate in shown, page
+        # One of them asks for a multiple of 8: its interval is the same.
+        shown = re.findall(r"^ *batch size.* (\[.+\])$", page.read_text(), re.MULTILINE)
+        assert batches in shown, page
     bounds = (answer.learning_rate.value, answer.learning_rate.low, answer.learning_rate.high)
     value, low, high = map(formatting.learning_rate, bounds)
     guide = (DOCS / "guides" / "reading-a-fit.md").read_text()

@@ -100,7 +100,8 @@ def _write_samples(folder: Path) -> None:
         is_ours = runs.exists() and runs.read_text("utf-8") == sample
         is_in_use = folder.exists() and not is_ours and any(folder.iterdir())
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--folder: {folder} cannot be used: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"--folder: {folder}: {why}: name another folder") from error
     if is_in_use:
         raise BadInput(f"--folder: {folder} has files of your own: name another folder")
     write_file(runs, sample)

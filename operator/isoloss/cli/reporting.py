@@ -75,6 +75,8 @@ def report(
         raise BadInput("--known-optimum needs a prediction to mark: ask for one, or leave it out")
     refuse_idle_of_tables(runs or [], column, settings)
     not_an_input("--out", out, [laws, *(runs or []), *([settings] if settings else [])])
+    if out.suffix.lower() not in ("", ".html", ".htm"):
+        raise BadInput(f"--out {out}: the page is HTML: name it {out.with_suffix('.html')}")
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted, column or (), settings)
     found = _prediction(fitted, asked)

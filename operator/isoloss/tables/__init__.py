@@ -63,7 +63,7 @@ def naming_of(
     if not isinstance(settings, str):
         return replace(naming, settings=read_frame(settings, naming.in_use))
     if not is_table(settings):
-        raise BadInput(f"--settings {settings}: not a .csv, .csv.gz, .parquet or .pq file")
+        raise BadInput(f"--settings {settings}: not a .csv, .csv.gz, .tsv, .parquet or .pq file")
     return replace(naming, settings=read_cells(bytes_of(settings), settings, naming.in_use))
 
 

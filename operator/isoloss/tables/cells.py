@@ -62,7 +62,9 @@ def _without_untrained(numbers: Numbers) -> Numbers:
     kept = np.flatnonzero(trained).tolist()
     table = numbers.table
     if not kept:
-        raise table.bad(0, "tokens", "no row has more than 0 tokens")
+        raise table.bad(
+            0, "tokens", "no row has more than 0 tokens: tokens trained so far are expected"
+        )
     note = f"{table.source}: evaluations at 0 tokens were left out: {len(trained) - len(kept)}"
     return Numbers(
         replace(table, columns={}, rows=[table.rows[i] for i in kept]),
@@ -103,7 +105,9 @@ def _flags(table: Table, column: str) -> NDArray[np.bool_]:
             message = "no value: write true or false in every row, or in none"
             raise table.bad(index, column, message)
         if cell.lower() not in _FLAGS:
-            raise table.bad(index, column, f"{cell[:40]!r} is neither true nor false")
+            raise table.bad(
+                index, column, f"{cell[:40]!r} is neither true nor false: write true or false"
+            )
     return np.array([_FLAGS[cell.lower()] for cell in cells])
 
 

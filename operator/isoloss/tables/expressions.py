@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from isoloss.errors import BadInput
+from isoloss.errors import BadInput, hint
 from isoloss.tables.cell_values import is_number
 
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
@@ -71,7 +71,8 @@ class Expression:
                 raise SyntaxError
             tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise BadInput(f"{self.option}: not readable: {TAKES}") from None
+            why = hint(text) or f": {TAKES}"
+            raise BadInput(f"{self.option}: not readable{why}") from None
         self._check(tree)
         return tree
 

@@ -21,6 +21,10 @@ from isoloss.usual import (
 )
 
 POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes")
+EXPECTED = {
+    "loss": ": nats per token are expected",
+    "learning_rate": ": the learning rate itself is expected, not its logarithm",
+}
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
 BYTES_PER_TOKEN = (0.25, 64.0)
@@ -54,7 +58,7 @@ def check_units(numbers: Numbers) -> None:
 def _check_signs(numbers: Numbers) -> None:
     for column in (*POSITIVE, "loss"):
         if column in numbers.values:
-            expected = ": nats per token are expected" if column == "loss" else ""
+            expected = EXPECTED.get(column, "")
             wrong = numbers.values[column] <= 0
             _refuse_value(numbers, column, wrong, f" is not positive{expected}")
     for column in ("batch_size", "sequence_length"):

@@ -1,5 +1,6 @@
 """Accelerators that a pod of the trainer asks for. Pure."""
 
+import difflib
 import re
 from typing import Any
 
@@ -11,8 +12,8 @@ CONTAINER = "trainer"
 ACCELERATOR = re.compile(r"^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)")
 """Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, … All have a domain:
 Kubernetes takes no other name for what it does not know itself."""
-OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-")
-"""Of Kubernetes itself, which need none."""
+OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+"""Of Kubernetes itself, which need none, as hugepages-SIZE."""
 MOST_DEVICES = 2**20
 """More than any node has."""
 
@@ -24,10 +25,17 @@ def accelerators_of(template: Any) -> int:
 
 def misplaced_accelerators(template: Any) -> str:
     """Why the accelerators of this template would not be the trainer's; empty: they are. Raises BadPodTemplate."""
-    for limits in _limits(template).values():
+    asked = (*_resources(template, "limits").values(), *_resources(template, "requests").values())
+    for limits in asked:
         for name in limits.values:
-            if "/" not in name and not name.startswith(OWN_RESOURCES):
-                return f"{limits.where(name)}: Kubernetes knows no such resource: write it with its domain, as in nvidia.com/gpu"
+            if "/" not in name and name not in OWN_RESOURCES and not name.startswith("hugepages-"):
+                close = difflib.get_close_matches(name, OWN_RESOURCES, n=1)
+                remedy = (
+                    f"did you mean {close[0]}?"
+                    if close and "gpu" not in name
+                    else "write it with its domain, as in nvidia.com/gpu"
+                )
+                return f"{limits.where(name)}: Kubernetes knows no such resource: {remedy}"
     counts = _by_container(template)
     if counts.get(CONTAINER):
         return ""
@@ -47,16 +55,14 @@ def _by_container(template: Any) -> dict[str, int]:
         container: sum(
             _number(limits, name) for name in limits.values if ACCELERATOR.search(name.lower())
         )
-        for container, limits in _limits(template).items()
+        for container, limits in _resources(template, "limits").items()
     }
 
 
-def _limits(template: Any) -> dict[str, Fields]:
-    """By the container's name."""
+def _resources(template: Any, kind: str) -> dict[str, Fields]:
+    """Limits or requests, by the container's name."""
     containers = Fields.of(template, "podTemplate").fields("spec").objects("containers")
-    return {
-        str(each.value("name")): each.fields("resources").fields("limits") for each in containers
-    }
+    return {str(each.value("name")): each.fields("resources").fields(kind) for each in containers}
 
 
 def _number(limits: Fields, name: str) -> int:
@@ -67,8 +73,8 @@ def _number(limits: Fields, name: str) -> int:
         is_possible = 0 <= number <= MOST_DEVICES
     except (ValueError, ArithmeticError) as error:
         raise BadPodTemplate(f"{limits.where(name)}: {value!r:.60} is not a quantity") from error
-    if not is_possible:
+    if not is_possible or number % 1:
         raise BadPodTemplate(
-            f"{limits.where(name)}: {value!r:.60} is not a number of devices, 0 to {MOST_DEVICES}"
+            f"{limits.where(name)}: {value!r:.60} is not a whole number of devices, 0 to {MOST_DEVICES}"
         )
     return int(number)

@@ -4,6 +4,7 @@ The third table, of chart values, is tests/deploy/test_chart_mistakes.py.
 """
 
 import csv
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,11 @@ TABLES: dict[str, Callable[[int, Row], Row]] = {
     "rates": scaled("learning_rate", 1e4),
     "negative": one("loss", "-2.1"),
     "nan": one("loss", "NaN"),
+    "logarithms": each("learning_rate", lambda row: f"{math.log10(float(row['learning_rate'])):.3f}"),
+    "accuracy": each("loss", lambda _: "0.43"),
+    "no-tokens": each("tokens", lambda _: "0"),
+    "thousands": each("sequence_length", lambda _: "2k"),
+    "maybe": each("diverged", lambda _: "maybe"),
     "empty-rate": one("learning_rate", ""),
     "comma": each("loss", lambda row: row["loss"].replace(".", ",")),
 }  # fmt: skip
@@ -118,6 +124,11 @@ COMMANDS = [
     ("fit semicolons.csv", "row 2, column params", "write 30000000.0"),
     ("fit tabs.csv", "row 2, column params", "write 30000000.0"),
     ("fit headless.csv", "row 1", "it must be the header: run, params"),
+    ("fit logarithms.csv", "row 2, column learning_rate", "the learning rate itself is expected"),
+    ("fit accuracy.csv", "row 2, column loss", "nothing can be fitted to a constant"),
+    ("fit no-tokens.csv", "row 2, column tokens", "tokens trained so far are expected"),
+    ("fit thousands.csv", "row 2, column sequence_length", "write it in digits"),
+    ("fit maybe.csv", "row 2, column diverged", "write true or false"),
     ("fit empty.csv", "empty.csv", "a table has a header and a row for each evaluation"),
     ("fit header.csv", "row 2", "a table has one for each evaluation"),
     ("fit binary.csv", "row 2", "save it as UTF-8"),
@@ -132,6 +143,9 @@ COMMANDS = [
     ("fit runs.csv --out .", ".", "name a file"),
     ("fit runs.csv --irreducable-loss 1", "--irreducable-loss", "--irreducible-loss"),
     ("fit runs.csv --column loss=val", "--column loss=val", "found run, params"),
+    ("fit runs.csv --column params=30M", "--column params=30M", "write 30000000"),
+    ("fit runs.csv --column 'loss=log(loss)'", "--column loss=log(loss)", "it takes numbers, names of columns"),
+    ("fit runs.csv --settings laws.json", "--settings laws.json", ".tsv, .parquet"),
     ("fit runs.csv --column loss", "--column loss", "write NAME=EXPRESSION"),
     ("fit runs.csv --column los=loss", "--column los=loss", "did you mean loss"),
     (f"predict {ASKED}", "LAWS", "A file from isoloss fit"),
@@ -182,6 +196,9 @@ COMMANDS = [
     (f"validate laws.json runs.csv {ASKED} --factor 3", "--factor", "is for planning probes"),
     (f"validate laws.json runs.csv {ASKED} --seeds 5", "--seeds", "is for planning probes"),
     ("report laws.json", "--out", "HTML file"),
+    ("report laws.json --out r.pdf", "--out r.pdf", "the page is HTML: name it r.html"),
+    (f"report runs.csv --out r.html {ASKED}", "runs.csv", "fit laws to it first: isoloss fit runs.csv --out laws.json"),
+    (f"validate runs.csv {ASKED}", "runs.csv", "fit laws to it first: isoloss fit runs.csv --out laws.json"),
     ("report laws.json --out laws.json", "--out laws.json", "name another one"),
     ("report laws.json --out r.html --direct-grid-flops 1e20", "--direct-grid-flops", "needs --runs"),
     (f"report published:step-law --out r.html {ASKED}", "published:step-law", "laws of your own"),
@@ -203,6 +220,7 @@ COMMANDS = [
     ("plan dense.yaml --tokens-per-second 0", "--tokens-per-second", "0 is not a positive"),
     ("plan dense.yaml --price-per-hour -1", "--price-per-hour", "-1 is not a positive"),
     ("quickstart --folder .", "--folder", "name another folder"),
+    ("quickstart --folder laws.json", "--folder: laws.json", "name another folder"),
 ]  # fmt: skip
 
 
@@ -308,6 +326,9 @@ MANIFESTS = [
     ("kind: ScalingSweep", "kind: Scalingsweep", "no ScalingSweep", "give the file of the sweep"),
     ("- name: trainer", "- name: main", "podTemplate.spec.containers[main]", "name it trainer"),
     ("nvidia.com/gpu: 1,", "gpu: 8,", "limits.gpu: Kubernetes knows no such resource", "nvidia.com/gpu"),
+    ("nvidia.com/gpu: 1,", 'nvidia.com/gpu: "1.5",', "limits.nvidia.com/gpu", "a whole number of devices"),
+    ("cpu: 16, memory", "cpus: 16, memory", "requests.cpus: Kubernetes knows no such resource", "did you mean cpu?"),
+    ("memory: 64Gi", "mem: 64Gi", "limits.mem: Kubernetes knows no such resource", "did you mean memory?"),
     ("nvidia.com/gpu: 1,", "nvidia.com/gpu: one,", "limits.nvidia.com/gpu", "'one' is not a quantity"),
     ("      nodeSelector:", "      hostNetwork: true\n      nodeSelector:", "spec.hostNetwork", "must not be true"),
     ("    metadata:\n      labels", "    containers: []\n    metadata:\n      labels", "spec.podTemplate", "metadata and spec only"),
