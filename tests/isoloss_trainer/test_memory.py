@@ -6,7 +6,6 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from benchmarks.trainer_memory import LIKES
 from isoloss_contract.footprint import Fit, Footprint, fit, fit_beside_state
 from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
@@ -18,6 +17,7 @@ from isoloss_trainer.memory import footprint, host_footprint, micro_batch, plan,
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
+from scripts.memory_table import LIKES
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,

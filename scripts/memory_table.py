@@ -1,6 +1,6 @@
 """Which model fits which GPU: writes the table of docs/reference/memory.md.
 
-    python -m benchmarks.trainer_memory
+    python -m scripts.memory_table
 
 Computed from the models' configs by isoloss_contract.footprint, as the trainer plans; no GPU is needed.
 """

@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("torch")
 
 
-from benchmarks.trainer_memory import PAGE, TABLE, fits_table
+from scripts.memory_table import PAGE, TABLE, fits_table
 
 
 def test_the_reference_page_says_what_fits_now() -> None:
-    """`python -m benchmarks.trainer_memory` writes it."""
+    """`python -m scripts.memory_table` writes it."""
     (table,) = TABLE.findall(PAGE.read_text())
     assert table.rstrip() == fits_table()
