@@ -13,7 +13,8 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from isoloss.errors import BadInput, hint
+from isoloss.errors import BadInput
+from isoloss.numbers import hint
 from isoloss.tables.cell_values import is_number
 
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
