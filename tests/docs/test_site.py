@@ -1,5 +1,6 @@
 """The documentation site is built strictly: what leads nowhere, or nowhere from, is an error."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from scripts import site
 
+PAGES = sorted((site.CHECKOUT / "docs").rglob("*.md"))
 CONFIGURATION = """
 [project]
 site_name = "x"
@@ -76,3 +78,19 @@ def test_dead_links_and_pages_without_a_place_are_errors(
         file.write(f"\n{text}\n")
     assert site.main() == 1
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_below_a_step_are_indented_so_that_the_site_shows_their_lines(page: Path) -> None:
+    """By eight: by less, GitHub shows a block of commands, and the site one paragraph of them."""
+    is_in_list = False
+    before = ""
+    for line in page.read_text().splitlines():
+        if re.match(r"(\d+\.|-) ", line):
+            is_in_list = True
+        elif line and not line.startswith(" "):
+            is_in_list = False
+        indent = len(line) - len(line.lstrip())
+        is_code = is_in_list and not before and not line.lstrip().startswith("```")
+        assert not (is_code and 4 <= indent < 8), line
+        before = line.strip()
