@@ -33,6 +33,8 @@ MANAGED_BY = {
 }
 OWNER_ANNOTATION = "isoloss.dev/owner"
 """Kind/name of the resource. An annotation, because a name may be too long for a label."""
+PODS_ANNOTATION = "isoloss.dev/pods"
+"""How many pods train a point together. Kueue may lower parallelism and completions."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 INDEXED = "Indexed"
@@ -90,7 +92,10 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
             "name": request.name,
             "namespace": owner.namespace,
             "labels": {**labels, **_queue_labels(request)},
-            "annotations": _annotations(owner),
+            "annotations": {
+                **_annotations(owner),
+                **({PODS_ANNOTATION: str(count)} if request.kind == "train" and count > 1 else {}),
+            },
             "ownerReferences": [owner.reference()],
         },
         "spec": {

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from isoloss_contract.records import ExitCode
 from isoloss_operator.cluster.accelerators import CONTAINER, accelerators_of
-from isoloss_operator.cluster.manifests import INDEXED, QUEUE_LABEL
+from isoloss_operator.cluster.manifests import INDEXED, PODS_ANNOTATION, QUEUE_LABEL
 from isoloss_operator.decide import observation
 
 Object = Mapping[str, Any]
@@ -17,8 +17,8 @@ JOB_CONTROLLER = "kubernetes.io/job-controller"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
 OOM_KILLED = "OOMKilled"
-ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-"""More attempts than any task gets to. A label may have 63 digits, and whoever may edit Jobs can write it."""
+COUNT = re.compile(r"[1-9][0-9]{0,8}")
+"""More attempts, or pods, than any task has. A label may have 63 digits, and whoever may edit Jobs can write it."""
 OF_KUBERNETES = frozenset({"foregroundDeletion", "orphan"})
 """Finalizers by which the API server itself keeps an object until what it owns is gone."""
 NODE_LOST = "NodeLost"
@@ -64,10 +64,11 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
     labels = metadata.get("labels") or {}
     kind = labels.get(observation.LABEL_KIND, "")
     attempt = labels.get(observation.LABEL_ATTEMPT, "")
-    if kind not in get_args(observation.JobKind) or not ATTEMPT.fullmatch(attempt):
+    if kind not in get_args(observation.JobKind) or not COUNT.fullmatch(attempt):
         return None
     generation = labels.get(observation.LABEL_GENERATION, "")
     ended = condition(status, "Complete") or condition(status, "Failed")
+    together = _together(kind, job)
     return observation.ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -89,10 +90,10 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         workload=_unqueued(job),
-        held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], kind, spec),
+        held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], spec, together),
         indexed=spec.get("completionMode") == INDEXED,
         pods=int(spec.get("parallelism") or 1),
-        pods_together=_together(kind, spec),
+        pods_together=together,
         managed_externally=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
@@ -118,15 +119,18 @@ def _keeps_from_going(metadata: Object) -> str:
     return f"{message} ({', '.join(others)}): remove them, unless their owner is about to"
 
 
-def _together(kind: str, spec: Object) -> int:
+def _together(kind: str, job: Object) -> int:
     """How many pods a point takes that train together; 0: each pod can do without the others."""
+    spec = job["spec"]
     if kind != "train" or spec.get("completionMode") != INDEXED:
         return 0
-    return max(2, int(spec.get("completions") or 0))
+    asked = (job["metadata"].get("annotations") or {}).get(PODS_ANNOTATION, "")
+    # Jobs of older operators do not say it.
+    return int(asked) if COUNT.fullmatch(asked) else max(2, int(spec.get("completions") or 0))
 
 
-def _lacks_pods(name: str, kind: str, spec: Object) -> str:
-    pods, together = spec.get("parallelism"), _together(kind, spec)
+def _lacks_pods(name: str, spec: Object, together: int) -> str:
+    pods = spec.get("parallelism")
     if pods == 0:
         return f"spec.parallelism of Job {name} was set to 0, so no pod starts: set it back, or delete the Job"
     if pods is None or pods >= together:

@@ -11,7 +11,7 @@ import pytest
 
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
-from isoloss_operator.cluster.manifests import QUEUE_LABEL, Owner
+from isoloss_operator.cluster.manifests import PODS_ANNOTATION, QUEUE_LABEL, Owner
 from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
@@ -318,19 +318,36 @@ def test_a_job_without_parallelism_says_so() -> None:
     assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 0")
 
 
-@pytest.mark.parametrize("completions", [2, 1])
+@pytest.mark.parametrize("completions", [4, 2])
 def test_a_job_that_was_admitted_in_part_is_not_at_work_and_says_so(completions: int) -> None:
-    """Kueue lowers parallelism, and completions with it if an annotation says so; the pod that runs waits for the other."""
+    """Kueue lowers parallelism, and completions with it if an annotation says so; the pods that run wait for the others."""
     running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
-    part = {"completionMode": "Indexed", "parallelism": 1, "completions": completions}
-    seen = seen_after(0, pod(containerStatuses=[running]), **part)
+    pods = [pod(name=f"p{number}", containerStatuses=[running]) for number in range(4)]
+    made = {"completionMode": "Indexed", "metadata": {"annotations": {PODS_ANNOTATION: "4"}}}
+    part = {**made, "parallelism": 2, "completions": completions}
+    seen = seen_after(0, *pods[:2], **part)
     assert not seen.is_at_work
-    assert seen.pods == 1, "what never ran is not charged"
+    assert seen.pods == 2, "what never ran is not charged"
     waits = waits_for(seen)
     assert waits is not None
-    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, and its 2 pods")
-    whole = seen_after(0, pod(containerStatuses=[running]), **{**part, "parallelism": 2})
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 2, and its 4 pods")
+    whole = seen_after(0, *pods, **made, parallelism=4, completions=4)
+    assert whole.is_at_work
     assert waits_for(whole) is None
+
+
+@pytest.mark.parametrize("pods", [None, "", "many", "0", "9" * 30])
+def test_a_job_that_does_not_say_how_many_pods_it_takes_has_its_completions(
+    pods: str | None,
+) -> None:
+    """One that an older operator made, or whose annotation somebody wrote."""
+    annotations = {} if pods is None else {PODS_ANNOTATION: pods}
+    part = {"completionMode": "Indexed", "parallelism": 1, "completions": 3}
+    seen = seen_after(61, pod(), metadata={"annotations": annotations}, **part)
+    assert seen.pods_together == 3
+    waits = waits_for(seen)
+    assert waits is not None
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, and its 3 pods")
 
 
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:

@@ -13,6 +13,7 @@ from isoloss_contract import records
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import (
     MAX_TASK_BYTES,
+    PODS_ANNOTATION,
     Owner,
     job_manifest,
     task_text,
@@ -172,6 +173,8 @@ def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addre
     together = made(task=train_task().model_copy(update={"nodes": 2}))
     spec = together["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    assert together["metadata"]["annotations"][PODS_ANNOTATION] == "2"
+    assert PODS_ANNOTATION not in alone["metadata"]["annotations"]
     (address,) = [v for v in container(together)["env"] if v["name"] == "ISOLOSS_POD_ADDRESS"]
     assert address["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
 
