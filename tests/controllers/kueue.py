@@ -1,6 +1,7 @@
 """Kueue itself beside a control plane, and the objects that its administrator makes."""
 
 import base64
+import json
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from devcluster.control_plane import ControlPlane
 from devcluster.ports import free_ports
 from isoloss.yaml_text import to_yaml
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
+from tests.support.cluster import wait_until
 
 KUEUE = "kueue"
 SYSTEM = "kueue-system"
@@ -146,3 +148,51 @@ def make_priority(api_client: client.ApiClient, name: str, value: int) -> str:
     }
     apply(api_client, "workloadpriorityclasses", body)
     return name
+
+
+def lower_counts(api_client: client.ApiClient, namespace: str, least: int) -> None:
+    """A policy that lets Kueue admit part of each Job of several pods: at least so many, and as many completions."""
+    annotations = {
+        "kueue.x-k8s.io/job-min-parallelism": str(least),
+        "kueue.x-k8s.io/job-completions-equal-parallelism": "true",
+    }
+    change = f"Object{{metadata: Object.metadata{{annotations: {json.dumps(annotations)}}}}}"
+    jobs = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec: Json = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "namespaceSelector": selector,
+            "resourceRules": [{**jobs, "operations": ["CREATE"]}],
+        },
+        "matchConditions": [{"name": "several", "expression": "object.spec.parallelism > 1"}],
+        "mutations": [
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}
+        ],
+    }
+    kind = "MutatingAdmissionPolicy"
+    for plural, found, body in (
+        ("mutatingadmissionpolicies", kind, spec),
+        ("mutatingadmissionpolicybindings", f"{kind}Binding", {"policyName": namespace}),
+    ):
+        group = "admissionregistration.k8s.io/v1"
+        metadata = {"name": namespace}
+        apply(
+            api_client,
+            plural,
+            {"apiVersion": group, "kind": found, "metadata": metadata, "spec": body},
+        )
+    container = {"name": "main", "image": "any"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job: Json = {
+        "metadata": {"generateName": "any-"},
+        "spec": {"parallelism": 2, "suspend": True, "template": template},
+    }
+
+    def is_in_force() -> bool:
+        api = client.BatchV1Api(api_client)
+        made = api.create_namespaced_job(namespace, job, dry_run="All")
+        return annotations.items() <= (made.metadata.annotations or {}).items()
+
+    wait_until(is_in_force, "the policy to annotate Jobs")

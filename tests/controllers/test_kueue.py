@@ -8,7 +8,14 @@ from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
-from tests.controllers.kueue import GROUP, VERSION, Kueue, make_priority, make_queue
+from tests.controllers.kueue import (
+    GROUP,
+    VERSION,
+    Kueue,
+    lower_counts,
+    make_priority,
+    make_queue,
+)
 from tests.isoloss_operator.conftest import SMALL_POINTS, Json, Place, finished, sweep
 from tests.isoloss_operator.test_kueue import grant_workloads
 from tests.support.cluster import wait_until
@@ -118,6 +125,30 @@ def test_the_pods_that_train_a_point_together_are_admitted_together(
     assert {job.spec.parallelism for job in training(user)} == {2}
     wait_until(is_done, "every point", 240)
     assert most == 1
+
+
+def test_a_point_that_is_admitted_in_part_says_what_it_lacks(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place, queue: str
+) -> None:
+    """Of four pods three fit. Kueue lowers both counts, so that Kubernetes would call three a whole Job."""
+    lower_counts(user.api_client, user.namespace, 2)
+    manifest = queued(place, queue, 600.0, parallelism=1)
+    for proxy in manifest["spec"]["proxies"]:
+        proxy["nodes"] = 4
+    operator.start()
+    user.apply_sweep(manifest)
+
+    def counts() -> list[tuple[int, int]]:
+        specs = [job.spec for job in training(user) if not job.spec.suspend]
+        return [(spec.parallelism, spec.completions) for spec in specs]
+
+    wait_until(lambda: counts() == [(QUOTA, QUOTA)], lambda: f"three of four: {workloads(user)}")
+
+    def said() -> str:
+        status = user.sweep("dense").get("status") or {}
+        return " ".join(each["message"] for each in status.get("conditions", ()))
+
+    wait_until(lambda: "its 4 pods train together" in said(), said, 120)
 
 
 def test_a_deactivated_workload_stalls_the_sweep_until_it_is_activated(

@@ -62,6 +62,7 @@ class Columns:
         if not {"tokens", "batch_size", "sequence_length"} & set(self.given):
             refuse_other_tokens(self.lookup, there)
         self._doubt_last_row(there)
+        self._doubt_router_loss(there["loss"].label)
         return there
 
     def optional(self) -> dict[str, Found]:
@@ -181,6 +182,17 @@ class Columns:
         self.lookup.warn(
             f"one row for each run: its last {columns['loss'].label} and its last "
             f"{columns['tokens'].label} are taken for one evaluation; if training went on after it, bring the history"
+        )
+
+    def _doubt_router_loss(self, loss: str) -> None:
+        """Warn of mixtures whose loss is not the cross entropy alone, and depends on how a batch was divided."""
+        found = self.lookup.setting(known_names.ROUTER_LOSS)
+        if found is None or "true" not in {text_of(cell).lower() for cell in found.cells}:
+            return
+        self.lookup.warn(
+            f"{self.lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, and trains "
+            "it once for each forward pass, so that gradient_accumulation_steps strengthens it: subtract it, and compare runs of "
+            "equal accumulation"
         )
 
     def _one_value_per_run(self, name: str, found: Found) -> Found:

@@ -181,6 +181,8 @@ SHARING = (
     "parallelism.context_parallel_degree",  # torchtitan
 )
 """Devices that work on one batch together."""
+ROUTER_LOSS = "output_router_logits"
+"""Whether transformers' loss of a mixture has that of its routers in it."""
 
 NAMES = frozenset(
     [known.name for tiers in TIERS.values() for tier in tiers for known in tier.names]
@@ -193,6 +195,7 @@ NAMES = frozenset(
         *DEVICES,
         *NODES,
         *SHARING,
+        ROUTER_LOSS,
     ]
 )
 

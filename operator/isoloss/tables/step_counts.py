@@ -16,24 +16,29 @@ SAME = 0.02
 def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
     """Raise BadTable where tokens and steps differ by a whole factor: that of devices, accumulation, or another sequence length.
 
-    A step that may count log calls is believed if it agrees with the tokens of half of the runs.
+    A step that may count log calls is believed if it agrees with the tokens of half of the runs. Tokens that are logged
+    with training losses alone tell what a step is, too: litgpt's are forward passes.
     """
+    logged = lookup.of_tiers("tokens", quietly=True)
+    tokens = columns["tokens"] if logged is None else logged
+    are_beside = tokens.label == columns["tokens"].label
     try:
         step = lookup.of_tiers(STEP, quietly=True)
     except BadTable:  # which of two steps it is, is no question while there are tokens
         return
     if step is None:
         return
-    counts = _counts(lookup, columns, step)
+    counts = _counts(lookup, {**columns, "tokens": tokens}, step, losses_alone=are_beside)
     agreeing = {
         lookup.runs[index]: None
-        for index, (by_steps, tokens) in counts.items()
-        if abs(by_steps / tokens - 1) < SAME
+        for index, (by_steps, counted) in counts.items()
+        if abs(by_steps / counted - 1) < SAME
     }
     runs = {lookup.runs[index] for index in counts}
-    if known_names.bare(step.label)[0] in COUNTERS and 2 * len(agreeing) < max(len(runs), 1):
+    is_counter = known_names.bare(step.label)[0] in COUNTERS
+    if are_beside and is_counter and 2 * len(agreeing) < max(len(runs), 1):
         return
-    tokens, product = columns["tokens"], product_of(step.label, "batch_size", "sequence_length")
+    product = product_of(step.label, "batch_size", "sequence_length")
     for index, (by_steps, counted) in counts.items():
         ratio = max(by_steps / counted, counted / by_steps)
         if ratio < 1.9 or abs(ratio / round(ratio) - 1) > SAME:
@@ -42,7 +47,13 @@ def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
             f"{tokens.label} has {counted:g} tokens, and {product} are {by_steps:g}, {round(ratio)} times "
             f"{'as many' if by_steps > counted else 'fewer'}"
         )
-        if agreeing:
+        if not are_beside:
+            passes = product_of(step.label, "SEQUENCES", "sequence_length")
+            why = (
+                ": one of them is of one device or of one forward pass. Say which is right: "
+                f"{option('tokens', product)}, or {option('tokens', passes)} with those of one forward pass"
+            )
+        elif agreeing:
             why = (
                 f"; the two agree in run {next(iter(agreeing))}: check the batch size and sequence length of run "
                 f"{lookup.runs[index]}; if they are right, {option('tokens', tokens.label)}"
@@ -56,16 +67,19 @@ def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
 
 
 def _counts(
-    lookup: Lookup, columns: Mapping[str, Found], step: Found
+    lookup: Lookup, columns: Mapping[str, Found], step: Found, *, losses_alone: bool
 ) -> dict[int, tuple[float, float]]:
-    """Tokens by steps and tokens as counted, of the rows that have a loss and both."""
+    """Tokens by steps and tokens as counted, of the rows that have both (and a loss), those of the last row first if
+    losses are elsewhere: litgpt counts passes from 0, which matters less and less."""
     found = {}
     names = ("batch_size", "sequence_length", "tokens", "loss")
     batch, length, tokens, loss = (columns[name].cells for name in names)
-    for index, cell in enumerate(step.cells):
-        if is_blank(loss[index]):
+    rows = range(len(step.cells))
+    for index in rows if losses_alone else rows[::-1]:
+        if losses_alone and is_blank(loss[index]):
             continue
         try:
+            cell = step.cells[index]
             by_steps = lookup.product("tokens", index, [cell, batch[index], length[index]])
             counted = lookup.number("tokens", index, tokens[index])
         except BadTable:  # what is no number in a column in use is refused with it

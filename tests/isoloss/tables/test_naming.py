@@ -476,18 +476,41 @@ def test_tokens_without_padding_are_fewer_than_those_of_the_steps(factor: float)
     assert table.runs[0].tokens[0] == pytest.approx(tokens[0])
 
 
+BETWEEN = {
+    "run": ["a"] * 6,
+    "learning_rate": [3e-4] * 6,
+    "n_tokens_seen": [1.31e8, "", 2.62e8, "", 5.2e8, ""],
+    "train/global_step": [1000, 1000, 2000, 2000, 4000, 4000],
+    "eval/loss": ["", 3.4, "", 3.2, "", 3.0],
+}
+"""Tokens in rows of training, held-out losses in rows between them."""
+
+
 def test_tokens_that_only_rows_of_training_have_are_counted_by_steps() -> None:
-    columns = changed(
-        **{
-            "run": ["a"] * 6,
-            "learning_rate": [3e-4] * 6,
-            "n_tokens_seen": [1.31e8, "", 2.62e8, "", 5.2e8, ""],
-            "train/global_step": [1000, 1000, 2000, 2000, 4000, 4000],
-            "eval/loss": ["", 3.4, "", 3.2, "", 3.0],
-        }
-    )
-    table = read(columns)
+    table = read(changed(**BETWEEN))
     assert table.runs[0].tokens[0] == 1000 * 64 * 2048
+
+
+@pytest.mark.parametrize("step", ["step", "train/global_step", "_step"])
+def test_steps_that_the_tokens_of_other_rows_contradict_are_refused(step: str) -> None:
+    """litgpt's CSV counts forward passes as steps, from 0, and has tokens in rows of training alone."""
+    passes = [1000 * 8 - 1, 1000 * 8 - 1, 2000 * 8 - 1, 2000 * 8 - 1, 4000 * 8 - 1, 4000 * 8 - 1]
+    columns = changed(**{**BETWEEN, "train/global_step": None, step: passes})
+    said = refusal(columns)
+    product = f"{step!r}" if "/" in step else step
+    assert "row 6, column tokens: n_tokens_seen has 5.2e+08 tokens" in said
+    assert "8 times as many: one of them is of one device or of one forward pass" in said
+    assert "*SEQUENCES*sequence_length' with those of one forward pass" in said
+    table = read(columns, naming_of([f"tokens={product}*8*sequence_length"]))
+    assert table.runs[0].tokens[0] == (1000 * 8 - 1) * 8 * 2048
+
+
+@pytest.mark.parametrize("written", [True, "True", "true"])
+def test_a_loss_with_that_of_the_routers_in_it_is_warned_of(written: object) -> None:
+    (warning,) = read(changed(output_router_logits=[written] * 6)).warnings
+    assert "output_router_logits is true" in warning
+    assert "compare runs of equal accumulation" in warning
+    assert not read(changed(output_router_logits=[False] * 6)).warnings
 
 
 def test_a_resumed_run_that_counted_from_0_again_is_refused() -> None:
