@@ -118,7 +118,9 @@ def test_the_first_sweep_on_gpus_costs_and_loses_what_its_guide_says(walk: Walk)
     plan = json.loads(walk.again(f"{command} --json"))
     (hours,) = re.findall(r"first \(one GPU; about (\d+) accelerator hours", page.read_text())
     assert round(plan["elapsed"]["search_hours"]) == int(hours)
-    (share,) = re.findall(r"lose as much as ([\d.]+)% more compute", page.read_text())
+    (share,) = re.findall(
+        r"lose the equivalent of ([\d.]+)% of the run's compute", page.read_text()
+    )
     assert 100 * plan["outlook"]["expected_regret_share"] == pytest.approx(float(share), abs=0.1)
     assert "Evaluations take up to" not in walk.again("isoloss plan first-sweep.yaml")
 
