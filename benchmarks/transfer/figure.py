@@ -13,42 +13,55 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from benchmarks.transfer.design import SIZES
 from benchmarks.transfer.reading import Case
+from benchmarks.transfer.texts import FAR
 
 matplotlib.use("agg")
 from matplotlib import pyplot
 
-TICKS, RATIOS = (0.2, 0.5, 1, 2, 5), (0.5, 1, 2, 5, 10, 20, 50)
+TICKS, RATIOS = (0.05, 0.1, 0.2, 0.5, 1, 2), (0.125, 0.25, 0.5, 1, 2)
 
 
 def draw(cases: Sequence[Case], path: Path) -> None:
-    """Every case with its standard error: against the share, and against tokens a parameter; coloured by size, with a marker for the rate of its checkpoint."""
+    """Every case with its standard error: over the laws against the share, and over Measured's answer against the checkpoint's own rate.
+
+    Coloured by size; the marker is the text, and hollow what broke its shape.
+    """
     figure, (by_share, by_ratio) = pyplot.subplots(
-        1, 2, figsize=(8, 3.4), sharey=True, layout="constrained"
+        1, 2, figsize=(9, 3.6), sharey=True, layout="constrained"
     )
-    groups = sorted({(case.size, case.pretraining) for case in cases}, reverse=True)
-    for name, rate in groups:
-        some = [case for case in cases if (case.size, case.pretraining) == (name, rate)]
-        wishes = np.array([case.wish for case in some])
+    groups = sorted({(case.size, case.checkpoint.text, case.broken) for case in cases})
+    for name, text, broken in groups:
+        some = [c for c in cases if (c.size, c.checkpoint.text, c.broken) == (name, text, broken)]
         factors = np.exp([case.errors[0] for case in some])
-        bars = np.abs([wishes - wishes / factors, wishes * factors - wishes])
-        look: dict[str, Any] = {"color": f"C{list(SIZES).index(name)}", "ms": 5}
-        look |= {"fmt": "os^D"[(SIZES[name].pretraining.i - rate) % 4], "lw": 1}
-        label = f"{name}, checkpoint at {2.0**rate:.1e}"
-        by_share.errorbar([case.share for case in some], wishes, bars, label=label, **look)
-        by_ratio.errorbar([case.per_param for case in some], wishes, bars, **look)
+        look: dict[str, Any] = {"color": f"C{list(SIZES).index(name)}", "ms": 4.5, "lw": 0.8}
+        look |= {"fmt": "o" if text == FAR else "s", "mfc": "white" if broken else None}
+        look["label"] = f"{name}, {text}" + ", rate breaks the shape" * broken
+        over_laws = np.array([case.wish for case in some])
+        over_rule = np.exp([case.over_measured for case in some])
+        for axes, x, y in (
+            (by_share, [case.share for case in some], over_laws),
+            (by_ratio, [case.ratio for case in some], over_rule),
+        ):
+            axes.errorbar(x, y, np.abs([y - y / factors, y * factors - y]), **look)
     shares = np.linspace(0.02, 1, 200)
-    by_share.plot(shares, np.sqrt(shares), color="0.3", label="Measured: root of s")
+    by_share.plot(shares, np.sqrt(shares), color="0.3")
+    by_share.annotate("Measured: root of s", (0.3, 0.6), color="0.3", fontsize=8, ha="right")
     for axes in (by_share, by_ratio):
-        axes.axhline(1, color="0.6", dashes=(4, 2), label="Paper")
+        axes.axhline(1, color="0.6", dashes=(4, 2))
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(FixedLocator(TICKS))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(ScalarFormatter())
     by_share.set(xlabel="s, share of compute still to come", ylabel="LR wanted / LR of the laws")
-    by_ratio.set(xlabel="r, tokens per parameter", xscale="log")
+    by_ratio.set(
+        xlabel="LR of the checkpoint's pre-training / LR of the laws",
+        ylabel="LR wanted / LR by Measured",
+        xscale="log",
+    )
     by_ratio.xaxis.set_major_locator(FixedLocator(RATIOS))
     by_ratio.xaxis.set_minor_locator(NullLocator())
     by_ratio.xaxis.set_major_formatter(ScalarFormatter())
-    by_share.legend(frameon=False, fontsize=8)
+    by_ratio.yaxis.set_tick_params(labelleft=True)
+    by_share.legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

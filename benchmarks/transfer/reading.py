@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from benchmarks.science.judging import Reading
 from benchmarks.transfer import grids
 from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Checkpoint, Results, Size
 from isoloss.laws import Array, Composition, Point
-from isoloss.laws.answer.composition import YOUNG_ERROR, YOUNG_TOKENS, composed
+from isoloss.laws.answer.composition import FADE, composed
 from isoloss.laws.answer.question import Question
 from isoloss.laws.model import Interval
 
@@ -20,7 +21,11 @@ BROKEN, BROKEN_AT = 0.1, 4.0
 """A rate breaks a shape if its run from scratch is so many nats above the lowest, at so many tokens a parameter."""
 ELASTIC_TO, ELASTIC_PAST = 2.0, 5
 """Tokens a parameter of the budgets and of the checkpoints that an elasticity is of."""
-RULES = ("Paper", "Measured", "faded", "one B", "young")
+LOWEST_RATIO = 0.18
+"""Of rates of pre-training that are a quarter of the laws' and not an eighth."""
+STEEPNESS = {"Measured": FADE, "steeper by half": 1.5 * FADE, "steep": 2.0 * FADE}
+"""Exponents of the share still to come."""
+RULES = ("Paper", *STEEPNESS, "rated")
 
 
 @dataclass(frozen=True)
@@ -77,16 +82,26 @@ class Case:
         return SIZES[self.size].pretraining.i - self.checkpoint.slower
 
     @property
+    def ratio(self) -> float:
+        """That rate, over the learning rate of the laws."""
+        return float(2.0**self.pretraining / np.exp(self.scratch[0]))
+
+    @property
     def elastic(self) -> bool:
         """Whether it counts for elasticities."""
         short = self.tokens <= SIZES[self.size].tokens(ELASTIC_TO)
         return short and self.checkpoint.per_param == ELASTIC_PAST and not self.broken
 
-    @property
+    @cached_property
     def over_measured(self) -> float:
         """ln of the learning rate wanted over that of the rule Measured."""
         of_rule = self.composed("Measured").learning_rate.value
         return float(self.found.vertex[0] - np.log(of_rule))
+
+    @property
+    def over_measured_batch(self) -> float:
+        """ln of the batch size wanted over that of the rule Measured."""
+        return float(self.found.vertex[1] - self.scratch[1] - np.log(2.0 - self.share))
 
     @property
     def share(self) -> float:
@@ -177,7 +192,7 @@ def breaks(size: Size, scratch: grids.Runs, rate: int) -> bool:
     losses = grids.losses_at(scratch, size.tokens(BROKEN_AT))
     best = grids.best_place(losses)
     at = losses.get(grids.Place(rate, size.pretraining.j), losses[best])
-    return rate >= best.i and at > losses[best] + BROKEN
+    return bool(rate >= best.i and at > losses[best] + BROKEN)
 
 
 @dataclass(frozen=True)
@@ -200,8 +215,10 @@ def elasticity(cases: Sequence[Case]) -> Elasticity | None:
     if not origins or any(each is None for each in slopes):
         return None
     whole, *without = (np.array(each) for each in slopes)
-    errors = np.sqrt((len(origins) - 1) * np.var(without, axis=0))
-    return Elasticity(*whole.tolist(), tuple(errors.tolist()), len(origins))
+    of_raw, of_value = np.sqrt((len(origins) - 1) * np.var(without, axis=0))
+    return Elasticity(
+        float(whole[0]), float(whole[1]), (float(of_raw), float(of_value)), len(origins)
+    )
 
 
 def _slopes(cases: Sequence[Case]) -> Array | None:
@@ -219,21 +236,17 @@ def _slopes(cases: Sequence[Case]) -> Array | None:
 
 
 def answer(rule: str, case: Case, all_cases: Sequence[Case]) -> tuple[float, float] | None:
-    """ln LR and ln B; None for `one B` without cases of other sizes."""
-    paper, measured = case.composed("Paper"), case.composed("Measured")
-    rate = np.log(measured.learning_rate.value)
-    batch = np.log(paper.batch_size.value)
+    """ln LR and ln B; None for `rated` without cases of other sizes, or of a rate that it is not for."""
     if rule == "Paper":
-        return float(np.log(paper.learning_rate.value)), float(batch)
-    if rule == "Measured":
-        return float(rate), float(np.log(measured.batch_size.value))
-    if rule == "faded":
-        return float(rate), float(batch)
-    if rule == "young":
-        rate += YOUNG_ERROR / (1.0 + case.per_param / YOUNG_TOKENS)
-        return float(rate), float(np.log(measured.batch_size.value))
-    others = [float(other.found.vertex[1]) for other in all_cases if other.size != case.size]
-    return (float(rate), float(np.mean(others))) if others else None
+        return case.scratch
+    rate = case.scratch[0] + STEEPNESS.get(rule, FADE) * np.log(case.share)
+    if rule == "rated":
+        others = [c for c in all_cases if c.size != case.size and c.checkpoint.ending == "decayed"]
+        of = elasticity([c for c in others if c.elastic and c.ratio > LOWEST_RATIO])
+        if of is None or case.broken or case.ratio < LOWEST_RATIO:
+            return None
+        rate += of.value * np.log(case.ratio)
+    return float(rate), case.scratch[1] + float(np.log(2.0 - case.share))
 
 
 def tables(results: Results) -> Iterator[str]:
@@ -258,27 +271,49 @@ def tables(results: Results) -> Iterator[str]:
         *(f"{rule} loses" for rule in RULES),
     )
     yield from (_case_row(case, found) for case in found)
-    yield from _head("size", "cases", *RULES, "inside LR, B")
+    yield from _head(
+        *("size", "text", "checkpoint's LR", "over laws'", "cases", "LR over Measured's", "B"),
+        *RULES,
+        "inside LR, B",
+    )
+    yield from _summary_rows(found)
+    yield from _head("size", "ending", "raw", "over Measured", "from a quarter of the laws' rate")
+    yield from _elasticity_rows(found)
+
+
+def _summary_rows(found: Sequence[Case]) -> Iterator[str]:
+    """Of all checkpoints of one text that were pre-trained at one rate; then of all sizes."""
+    for key in sorted({(case.size, case.checkpoint.text, -case.pretraining) for case in found}):
+        some = [c for c in found if (c.size, c.checkpoint.text, -c.pretraining) == key]
+        rate = f"2^{-key[2]}{', broken' * some[0].broken}"
+        yield _summary_row((*key[:2], rate), some, found)
     for name in sorted({case.size for case in found}):
-        yield _size_row(name, [case for case in found if case.size == name], found)
-    yield from _head("size", "ending", "checkpoints", "raw", "over Measured")
-    yield from (
-        _elasticity_row(*key, found)
-        for key in sorted({(case.size, case.checkpoint.ending) for case in found})
+        some = [case for case in found if case.size == name and not case.broken]
+        yield _summary_row((name, "all", "not broken"), some, found)
+
+
+def _summary_row(names: tuple[str, ...], some: Sequence[Case], found: Sequence[Case]) -> str:
+    """Geometric means of what was wanted, mean regrets in nats, and how many intervals hold."""
+    wanted = [(np.log(c.ratio), c.over_measured, c.over_measured_batch) for c in some]
+    ratio, rate, batch = np.exp(np.mean(wanted, axis=0))
+    held = ", ".join(str(sum(each)) for each in zip(*(c.holds() for c in some), strict=True))
+    regrets = (_regret(rule, some, found) for rule in RULES)
+    return _row(
+        *names, f"{ratio:.2f}", str(len(some)), f"{rate:.2f}", f"{batch:.2f}", *regrets, held
     )
 
 
-def _elasticity_row(size: str, ending: str, found: Sequence[Case]) -> str:
-    of = elasticity(
-        [c for c in found if (c.size, c.checkpoint.ending) == (size, ending) and c.elastic]
-    )
-    if of is None:
-        return _row(size, ending, *("" for _ in range(3)))
-    slopes = (
-        f"{slope:.2f} ± {error:.2f}"
-        for slope, error in zip((of.raw, of.value), of.errors, strict=True)
-    )
-    return _row(size, ending, str(of.checkpoints), *slopes)
+def _elasticity_rows(found: Sequence[Case]) -> Iterator[str]:
+    for size, ending in sorted({(c.size, c.checkpoint.ending) for c in found}):
+        some = [c for c in found if (c.size, c.checkpoint.ending) == (size, ending) and c.elastic]
+        every, upper = elasticity(some), elasticity([c for c in some if c.ratio > LOWEST_RATIO])
+        if every and upper:
+            cells = (
+                (every.raw, every.errors[0]),
+                (every.value, every.errors[1]),
+                (upper.value, upper.errors[1]),
+            )
+            yield _row(size, ending, *(f"{slope:.2f} ± {error:.2f}" for slope, error in cells))
 
 
 def _grid_rows(size: Size, origin: str, runs: grids.Runs) -> Iterator[str]:
@@ -305,12 +340,6 @@ def _case_row(case: Case, found: Sequence[Case]) -> str:
     )
 
 
-def _size_row(name: str, some: Sequence[Case], found: Sequence[Case]) -> str:
-    held = np.mean([case.holds() for case in some], axis=0)
-    regrets = (_regret(rule, some, found) for rule in RULES)
-    return _row(name, str(len(some)), *regrets, f"{held[0]:.0%}, {held[1]:.0%}")
-
-
 def _regret(rule: str, some: Sequence[Case], found: Sequence[Case]) -> str:
     """Mean, nats."""
     answers = [(case, answer(rule, case, found)) for case in some]
@@ -326,7 +355,7 @@ def _values(vertex: Array, errors: Array) -> tuple[str, str]:
 
 
 def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"|{'|'.join(cells)}|"
 
 
 def _head(*cells: str) -> Iterator[str]:

@@ -216,7 +216,11 @@ def test_doubts_about_units_of_runs_in_memory_are_among_the_laws_warnings(
 
 
 @pytest.mark.parametrize(
-    "field", ["initial_loss", "initial_loss_standard_error", "pretraining_tokens"]
+    "field",
+    [
+        *("initial_loss", "initial_loss_standard_error"),
+        *("pretraining_tokens", "pretraining_learning_rate"),
+    ],
 )
 def test_a_total_compute_takes_nothing_of_a_checkpoint(expected: isoloss.Laws, field: str) -> None:
     query = isoloss.PredictionQuery(total_flops=1e20, params=1e9, **{field: 2.0})

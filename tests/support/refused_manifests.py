@@ -542,6 +542,16 @@ PREDICTIONS = (
         "batchSizeTolerance is about the best batch size",
     ),
     _prediction(
+        "a rate of pre-training beside a batch size that is given",
+        {"batchSize": 64, "pretrainingLearningRate": "3e-4"},
+        "pretrainingLearningRate is about the best pair by the composition Measured",
+    ),
+    _prediction(
+        "a rate of pre-training for the paper's composition",
+        {"composition": "Paper", "pretrainingLearningRate": "3e-4"},
+        "pretrainingLearningRate is about the best pair by the composition Measured",
+    ),
+    _prediction(
         "a multiple beside a batch size that is given",
         {"batchSize": 64, "batchSizeMultipleOf": 8},
         "batchSizeMultipleOf rounds the best batch size: remove it, or batchSize",
@@ -679,6 +689,7 @@ ACCEPTED = {
     ),
     "a name of 63 characters": sweep(name="a" * 63),
     "a batch size that is given": prediction({"batchSize": 64}),
+    "a rate of pre-training": prediction({"pretrainingLearningRate": "3e-4"}),
     "a tolerance of batch sizes": prediction({"batchSizeTolerance": "0.01"}),
     "an initial loss without a checkpoint": prediction(
         {"checkpoint": ABSENT, "initialLoss": "2.08"}

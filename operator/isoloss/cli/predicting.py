@@ -32,6 +32,7 @@ from isoloss.tables.naming import ReadAs
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
+    "pretraining_learning_rate",
     *("composition", "composition_error", "batch_size", "batch_size_tolerance"),
 )
 """What of a question no published law can answer."""

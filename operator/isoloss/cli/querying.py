@@ -64,6 +64,11 @@ OPTIONS = (
         metavar=COUNT,
     ),
     _option(
+        "pretraining_learning_rate",
+        float | None,
+        "Peak learning rate that the checkpoint was pre-trained at, of a quarter to 1.3 times the laws'.",
+    ),
+    _option(
         "composition",
         Composing,
         "Paper: the settings of a run from scratch of C_pre + C_cpt. Measured: the learning rate "

@@ -23,7 +23,10 @@ C_pre + C_cpt wants. Measured: the learning rate besides times (C_cpt / C_total)
 NO_NUMBERS = frozenset({"composition", "composition_error", "tokenizer"})
 """Fields of a query."""
 MAY_BE_ZERO = frozenset({"initial_loss_standard_error"})
-OF_A_CHECKPOINT = ("initial_loss", "initial_loss_standard_error", "pretraining_tokens")
+OF_A_CHECKPOINT = (
+    *("initial_loss", "initial_loss_standard_error"),
+    *("pretraining_tokens", "pretraining_learning_rate"),
+)
 BUDGETS = ("cpt_flops", "cpt_tokens", "total_flops")
 
 
@@ -45,6 +48,9 @@ class PredictionQuery:
     params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
+    pretraining_learning_rate: float | None = None
+    """Peak learning rate of the checkpoint's pre-training, if known: continued runs of slower ones want less. Only for the best pair by
+    the composition Measured."""
     composition: Composition = "Measured"
     """Unused with total_flops."""
     composition_error: tuple[float, float] | None = None
@@ -120,9 +126,20 @@ class PredictionQuery:
                     f"flops_per_token: {self.flops_per_token:.4g} is {ratio:.3g} for each of params, {self.params:.4g}, but about "
                     "6 is usual: another unit, or FLOPs of a sequence or a step"
                 )
+        self._check_rate()
         if self.batch_size is not None and self.batch_size_tolerance is not None:
             raise ValueError(
                 "batch_size_tolerance is about the best batch size: leave batch_size out"
+            )
+
+    def _check_rate(self) -> None:
+        if self.pretraining_learning_rate is None:
+            return
+        if self.composition != "Measured":
+            raise ValueError("pretraining_learning_rate needs the composition Measured")
+        if self.batch_size is not None:
+            raise ValueError(
+                "pretraining_learning_rate is about the best pair: leave batch_size out"
             )
 
 

@@ -101,6 +101,14 @@ class HyperparamPredictionSpec(fields.ApiType):
             lambda spec: spec.batch_size is None or spec.batch_size_multiple_of == 1,
         ),
         fields.Rule(
+            "!has(self.pretrainingLearningRate) || (self.composition == 'Measured' && !has(self.batchSize))",
+            "pretrainingLearningRate is about the best pair by the composition Measured: remove it, or the others",
+            lambda spec: (
+                spec.pretraining_learning_rate is None
+                or (spec.composition == "Measured" and spec.batch_size is None)
+            ),
+        ),
+        fields.Rule(
             "!has(self.validation) || has(self.checkpoint)",
             "validation continues a checkpoint: set checkpoint instead of initialLoss",
             lambda spec: spec.validation is None or spec.checkpoint is not None,
@@ -126,6 +134,9 @@ class HyperparamPredictionSpec(fields.ApiType):
     data.sequenceLength."""
     pretraining_tokens: fields.PositiveTokens | None = None
     """Tokens of the original pre-training. Adds variant B to the answer."""
+    pretraining_learning_rate: fields.Decimal | None = None
+    """Peak learning rate of the original pre-training, from a quarter to 1.3 times the laws': the slower it was, the lower is the best
+    learning rate."""
     composition: Literal["Measured", "Paper"] = "Measured"
     """How laws of runs from scratch apply to a continued run. Paper: as to a run from scratch of C_pre + C_cpt.
     Measured: with the learning rate times the square root of s = C_cpt / (C_pre + C_cpt) and the batch size times 2 -

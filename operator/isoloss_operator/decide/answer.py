@@ -126,6 +126,9 @@ def question(
         cpt_tokens=float(budget.tokens) if budget.tokens else None,
         params=target_parameters(spec, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
+        pretraining_learning_rate=float(spec.pretraining_learning_rate)
+        if spec.pretraining_learning_rate
+        else None,
         composition=spec.composition,
         batch_size=None if spec.batch_size is None else spec.batch_size * ratio,
         batch_size_tolerance=float(spec.batch_size_tolerance)

@@ -390,6 +390,7 @@ def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
         ("--batch-size", "64"),
         ("--batch-size-tolerance", "0.01"),
         ("--pretraining-tokens", "1e12"),
+        ("--pretraining-learning-rate", "3e-4"),
         ("--composition", "Paper"),
         ("--composition-error", "0.1", "0.1"),
         ("--flops-per-token", "7e9"),
@@ -449,7 +450,7 @@ def test_the_error_of_the_composition_is_the_one_that_is_given(predict: Isoloss)
     assert told("--composition-error", "0", "0") == []
     (given,) = told("--composition-error", "0.4", "0.2")
     assert "1.49 in the learning rate and 1.22 in the batch size" in given
-    assert "35 tiny checkpoints" in told()[0]
+    assert "56 tiny checkpoints" in told()[0]
 
 
 def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_path: Path) -> None:

@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from isoloss.laws import Interval, Point, Prediction, PredictionQuery, predict
+from isoloss.laws import (
+    Interval,
+    Point,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    predict,
+)
 from isoloss.laws.answer.composition import (
     BATCH_ERROR,
     CHECKPOINTS,
     FADE_ERROR,
     RATE_ERROR,
+    RATED,
+    RATED_ERROR,
     YOUNG_ERROR,
     YOUNG_TOKENS,
     CompositionError,
@@ -81,13 +91,52 @@ def test_the_fewer_tokens_a_parameter_the_less_certain_is_the_learning_rate() ->
     assert error(None).log_rate == pytest.approx(RATE_ERROR, rel=1e-3)
 
 
+def test_a_checkpoint_that_was_pretrained_slower_wants_less_within_what_was_measured() -> None:
+    usual = answered()
+    of_laws = usual.variants["paper"].learning_rate.value
+    half = answered(pretraining_learning_rate=of_laws / 2)
+    assert half.learning_rate.value == pytest.approx(usual.learning_rate.value * 0.5**RATED)
+    assert half.batch_size_raw == usual.batch_size_raw
+    assert half.variants["paper"] == usual.variants["paper"]
+    log_share = np.log(usual.cpt_flops / usual.total_flops.value)
+    young = YOUNG_ERROR / (1.0 + np.exp(3.0) / YOUNG_TOKENS)
+    more = [RATE_ERROR, FADE_ERROR * log_share, young, RATED_ERROR * np.log(2.0)]
+    bare = answered(composition_error=(0.0, 0.0))
+    reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * np.linalg.norm(more)
+    assert half_widths(half)[0] == pytest.approx(np.hypot(half_widths(bare)[0], reach), rel=1e-3)
+    (sentence,) = [w for w in half.warnings if "was pre-trained at" in w]
+    assert f"0.50 of the laws' learning rate: learning rate x{0.5**RATED:.2f}" in sentence
+    assert answered(pretraining_learning_rate=of_laws).learning_rate == usual.learning_rate
+    for ratio in (0.2, 1.5):
+        query = PredictionQuery(
+            initial_loss=3.0, cpt_flops=1e20, pretraining_learning_rate=ratio * of_laws
+        )
+        refused = predict(power_laws(), query)
+        assert isinstance(refused, Refused)
+        assert refused.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+        assert f"pre-trained at {ratio:g} times" in refused.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"composition": "Paper"},
+        {"batch_size": 64.0, "params": 1e9},
+        {"total_flops": 1e20, "initial_loss": None, "cpt_flops": None},
+    ],
+)
+def test_a_rate_of_pretraining_that_would_do_nothing_is_refused(more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="pretraining_learning_rate"):
+        answered(pretraining_learning_rate=1e-3, **more)
+
+
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
     said = [w for w in answered(composition_error=(0.4, 0.2)).warnings if "a continued run" in w]
     assert len(said) == 1
     assert "1.49 in the learning rate and 1.22 in the batch size" in said[0]
     (measured,) = [w for w in answered().warnings if "a continued run" in w]
     assert f"measured on continued runs of {CHECKPOINTS} tiny checkpoints" in measured
-    assert "wanted up to 2.7 times" in measured
+    assert "pretraining_learning_rate accounts for" in measured
     none = answered(composition_error=(0.0, 0.0))
     assert not any("a continued run" in warning for warning in none.warnings)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from isoloss.laws.answer.composition import RATED
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
@@ -458,6 +459,22 @@ def test_an_answer_stands_after_a_pass_that_failed_under_an_edit_that_asks_nothi
     assert condition(plan, "Ready")[:2] == ("True", "Predicted")
     assert condition(plan, "Stale")[:2] == ("True", "SweepNotReady")
     assert plan.status.learning_rate is not None
+
+
+def test_the_rate_of_a_checkpoints_pretraining_moves_the_answer_or_is_refused() -> None:
+    usual = decide_prediction(observed(prediction_spec())).status
+    (paper,) = [each for each in usual.variants if each.name == "paper"]
+    of_laws = float(paper.learning_rate)
+    asked = {
+        ratio: observed(prediction_spec(pretrainingLearningRate=f"{ratio * of_laws:.6e}"))
+        for ratio in (0.5, 3.0)
+    }
+    slower = decide_prediction(asked[0.5]).status.learning_rate
+    factor = float(slower.value) / float(usual.learning_rate.value)
+    assert factor == pytest.approx(0.5**RATED, rel=0.02)
+    ready = condition(decide_prediction(asked[3.0]), "Ready")
+    assert ready[0] == "False"
+    assert ready[1] == "ExtrapolationTooFar"
 
 
 def test_an_answer_names_everything_it_rests_on() -> None:

@@ -12,9 +12,8 @@ compute that is still to come:
 batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
 small one, and a continued run has that behind it.
 
-What a checkpoint was pre-trained at is in none of this, and moves what its continued runs want: of one shape those of 2^-8 want three
-times the rate of those of 2^-10. The cases that young was found on were pre-trained where runs from scratch break; it stays, as the
-error of checkpoints of which that is not known, until larger ones were measured.
+If it is known at which learning rate the checkpoint was pre-trained, ln LR also moves by RATED times the logarithm of that rate over
+the laws', from a quarter to 1.3 times theirs: measured at two sizes, for averaged and decayed checkpoints.
 
 The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
@@ -27,21 +26,24 @@ import numpy as np
 
 from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import Array
-from isoloss.laws.model import Interval
+from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, Point
 
-FADE, FADE_ERROR = 0.5, 0.15
-"""Exponent of the share, and its standard deviation: 0.49 over all cases, 0.15 to 0.61 without one text, size or budget."""
-RATE_ERROR, BATCH_ERROR = 0.25, 0.25
+FADE, FADE_ERROR = 0.5, 0.4
+"""Exponent of the share, and its standard deviation: 0.5 where checkpoints were pre-trained at the laws' rate, up to 1 where slower."""
+RATE_ERROR, BATCH_ERROR = 0.25, 0.35
 """Standard deviations of ln LR and ln B of every run: what the measured optima deviate by, the laws' own error included."""
-YOUNG_ERROR, YOUNG_TOKENS = 0.65, 5.0
-"""Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that: most likely for all
-measured cases, with 0.2 to 50 tokens per parameter (0.66 and 5.5, 8 units of log likelihood above one error for all). With those of
-four more checkpoints 0.65 goes with 3 to 10 (2 units of log likelihood)."""
-CHECKPOINTS = 35
+YOUNG_ERROR, YOUNG_TOKENS = 0.8, 5.0
+"""Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that. With FADE_ERROR most
+likely for all measured cases: 0.65 to 0.95 and 0.25 to 0.55 are within 2 units of log likelihood, 0.65 and 0.15 are 20 below."""
+CHECKPOINTS = 56
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
 """Measured; below it both factors are an extrapolation."""
+RATED, RATED_ERROR = 0.48, 0.1
+"""Elasticity of the learning rate with that of pre-training over the laws', and its standard error: 0.41 and 0.56 at two sizes."""
+LOWEST_RATIO, HIGHEST_RATIO = 0.25, 1.3
+"""Measured."""
 OF_CONTINUED_RUNS = (
     "The laws are of runs that continue checkpoints, as the one asked about does: compute is that of the continuation, and "
     "nothing is composed."
@@ -85,8 +87,8 @@ class CompositionError:
 
 NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = (
-    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md; those pre-trained above the laws' "
-    "learning rate wanted up to 2.7 times it)"
+    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md; pretraining_learning_rate accounts for "
+    "checkpoints that were pre-trained slower than the laws')"
 )
 
 
@@ -103,7 +105,9 @@ def composition_error(question: Question) -> CompositionError:
     # What the paper's composition leaves out is an error of it.
     wanted, given = _moves("Measured", share), _moves(question.composition, share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
-    log_rate = hypot(RATE_ERROR, FADE_ERROR * share, _young(question.tokens_per_param), of_rate)
+    of_ratio = RATED_ERROR * question.log_ratio if question.composition == "Measured" else 0.0
+    young = _young(question.tokens_per_param)
+    log_rate = hypot(RATE_ERROR, FADE_ERROR * share, young, of_rate, of_ratio)
     return CompositionError(log_rate, hypot(BATCH_ERROR, of_batch), float(CHECKPOINTS), _SOURCE)
 
 
@@ -120,6 +124,27 @@ def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
     return FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
 
 
+def rated(question: Question, of_laws: Point) -> Question:
+    """With the ratio of the checkpoint's learning rate to that of the laws at C_total, if it is known."""
+    if question.pretraining_rate is None or not question.composes:
+        return question
+    ratio = question.pretraining_rate / of_laws.learning_rate.value
+    return replace(question, log_ratio=float(np.log(ratio)))
+
+
+def refuse_ratio(question: Question) -> Refusal | None:
+    """Of a checkpoint that was pre-trained at a rate beyond those measured."""
+    ratio = float(np.exp(question.log_ratio))
+    if LOWEST_RATIO <= ratio <= HIGHEST_RATIO:
+        return None
+    return Refusal(
+        RefusalReason.EXTRAPOLATION_TOO_FAR,
+        f"The checkpoint was pre-trained at {ratio:.2g} times the learning rate of the laws; continued runs were measured from "
+        f"{LOWEST_RATIO:g} to {HIGHEST_RATIO:g} times it. Leave that rate out, and run a validation.",
+        {"ratio": ratio},
+    )
+
+
 def other_composition(composition: Composition) -> Composition:
     """The other composition, whose answer is shown as a variant."""
     return "Paper" if composition == "Measured" else "Measured"
@@ -132,6 +157,7 @@ def composed(point: Point, question: Question, level: float) -> Point:
     """
     error = composition_error(question)
     of_rate, of_batch = _moves(question.composition, question.log_share)
+    of_rate += RATED * question.log_ratio if question.composition == "Measured" else 0.0
     reach = error.reach(level)
     return replace(
         point,
@@ -174,6 +200,11 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
         found.append(
             f"Adjusted for continued training: learning rate x{factors[0]:.2f}{of_batch} ({1.0 - share:.0%} of the compute is "
             f"already in the checkpoint). The variant paper leaves this out.{beyond}"
+        )
+    if question.log_ratio:
+        found.append(
+            f"The checkpoint was pre-trained at {np.exp(question.log_ratio):.2f} of the laws' learning rate: learning rate "
+            f"x{np.exp(RATED * question.log_ratio):.2f}, as tiny models wanted."
         )
     error = composition_error(question)
     sentence = error.sentence(of_batch=question.batch_size is None)

@@ -24,6 +24,8 @@ from isoloss.laws.answer.composition import (
     composition_covariance,
     composition_sentences,
     other_composition,
+    rated,
+    refuse_ratio,
 )
 from isoloss.laws.answer.limits import (
     implausible,
@@ -116,8 +118,8 @@ def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -
     low, high = laws.rate_at_batch.smallest_batch, laws.rate_at_batch.largest_batch
     if query.batch_size is not None or query.params is None or not (low and high):
         return refused
-    if laws.only_batch_size is not None:
-        return refused  # which says so
+    if laws.only_batch_size is not None or query.pretraining_learning_rate is not None:
+        return refused  # which says so, or does not take one
     batch = min(laws.data.batch_sizes, key=lambda each: abs(np.log(each**2 / (low * high))))
     if query.sequence_length is not None and laws.sequence_length is not None:
         batch *= laws.sequence_length / query.sequence_length
@@ -149,8 +151,9 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
     found = optimum.best_pair(laws, question)
     if found is None:
         return Refused(_no_place(laws), laws.warnings)
+    question = rated(question, found.point)
     answer = composed(found.point, question, laws.options.interval)
-    refusal = _refuse(laws, question, found, answer)
+    refusal = refuse_ratio(question) or _refuse(laws, question, found, answer)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
     within = _affordable(laws, question, answer)

@@ -49,6 +49,10 @@ class Question:
     """False: the laws are of runs that continue checkpoints, and say what is asked."""
     past_flops: float | None
     """FLOPs of the checkpoint's own pre-training tokens."""
+    pretraining_rate: float | None = None
+    """Learning rate that the checkpoint was pre-trained at; None: not known."""
+    log_ratio: float = 0.0
+    """Its logarithm, less that of the laws' learning rate; 0 until that is known."""
 
     @property
     def log_flops(self) -> float:
@@ -106,6 +110,7 @@ def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
         composition_error=query.composition_error,
         composes=composes(laws),
         past_flops=None if past is None or per_token is None else past * per_token,
+        pretraining_rate=query.pretraining_learning_rate,
     )
 
 
