@@ -13,7 +13,7 @@ batch size at a moment grows with what was learned until then, a run from scratc
 small one, and a continued run has that behind it.
 
 If it is known at which learning rate the checkpoint was pre-trained, ln LR also moves by RATED times the logarithm of that rate over
-the laws', from a quarter to 1.3 times theirs: measured at two sizes, for averaged and decayed checkpoints.
+the laws', from a quarter to 1.3 times theirs: measured on decayed checkpoints of two sizes, and averaged ones of one.
 
 The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
