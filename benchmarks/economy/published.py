@@ -11,7 +11,7 @@ from benchmarks.science.contenders import Answer, argmin
 from benchmarks.science.contenders import published as published_law
 from benchmarks.science.tables import CellKey, Table
 from isoloss.design import Knowledge, PlannedRun, Setting, Target
-from isoloss.laws import FitOptions, Laws, OptimumPlanes, Plane, Run, fit_laws
+from isoloss.laws import FitOptions, Laws, OptimumTrends, Run, Trend, fit_laws
 
 ABOUT_BEST = 12
 """Runs of each cell."""
@@ -73,7 +73,7 @@ def _known(
     centre = logs.mean(axis=0)
     design = np.concatenate([np.ones((len(cells), 1)), logs - centre], axis=1)
     law = np.linalg.lstsq(design, vertices, rcond=None)[0]
-    setting = Setting(OptimumPlanes(Plane(*law[:, 0]), Plane(*law[:, 1]), *map(float, centre)))
+    setting = Setting(OptimumTrends(Trend(*law[:, 0]), Trend(*law[:, 1]), *map(float, centre)))
     ends = {n: max(d for m, d in cells if m == n) for n, _ in cells}
     planned = [
         PlannedRun(n, run.batch_size, run.learning_rate, d, d)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws import FitOptions, OptimumPlanes, Run, fit_laws
+from isoloss.laws import FitOptions, OptimumTrends, Run, fit_laws
 from isoloss.runs import BadTrajectory, Weights, run_from_point, stopped_in_words
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointRecord, PointState
 from isoloss_contract.records import (
@@ -112,7 +112,7 @@ def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: fl
     3 x 3 grids answers lost 0.46 thousandths of a nat instead of 0.32.
     """
 
-    def surface(told: float | None) -> OptimumPlanes | None:
+    def surface(told: float | None) -> OptimumTrends | None:
         of_loss = {"loss_standard_error": told, "averaged_loss_standard_error": told}
         runs = [
             replace(
@@ -129,7 +129,7 @@ def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: fl
             )
             for run in synthetic_runs(noise=0.001)
         ]
-        return fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.planes
+        return fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.optimum
 
     untold = surface(None)
     assert untold is not None

@@ -14,9 +14,6 @@ is wrong with the valley's shape its own column, so that z is linear in what is 
     size             u_s + w_s (d - end) + t_s (d - end)^2              scatter, EXPONENT_SCATTER, TOKEN_CURVATURE_SCATTER
     level            of every size and token count                      free
 
-The engine's law is a line, whatever its residuals show of curvatures: what runs tell of these is no help to its answer
-(_left_out).
-
 These are the effects of laws/surface/random_effects.py. There the residuals of a fit show them; here their covariance is
 conditioned on runs, which needs no loss: it depends on where runs lie alone. A run is a handful of rows, and changes the
 covariance by as many ranks, so that what one more would tell is known at once.
@@ -47,12 +44,6 @@ FARTHEST = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow (skew.py)."""
 CELLS_PER_OCTAVE = 2
 """Token counts that are read of each run, per factor of 2: a fit cuts runs of twenty times their first evaluation at eight."""
-MEAN_SHARE = 0.25
-"""Share of the usual variances of curvatures that mean regret shows. Of what designs lost in the mean on two published sweeps and on synthetic
-surfaces, they were expected to lose 1.05, 1.09 and 1.16 times as much with a quarter, 1.11, 1.18 and 1.62 with half. Intervals have to
-hold nearly all settings, and keep all."""
-LAST_PART = math.log(2.0)
-"""ln D of the last part of runs that a bent law is read from (token_range.LATER)."""
 OPEN_CONSTANT, OPEN_LEVEL = 1.0, 1.0
 """Prior standard deviations of what runs alone tell: ln LR and ln B at the centre, and a cell's level in ln D."""
 OWN_CELL = 0.5
@@ -99,8 +90,6 @@ class Knowledge:
     """ln N and ln D."""
     ends: tuple[float, float]
     """Of the runs of a size: see usual_ends."""
-    span: tuple[float, float]
-    """ln N of the smallest and the largest size."""
     own_runs: bool
     """Whether every token count has runs of its own, as in published tables, and a run one evaluation."""
     blocks: tuple[Block, ...]
@@ -152,11 +141,7 @@ class Knowledge:
     ) -> Knowledge:
         """Before any run."""
         blocks: tuple[Block, ...] = tuple((kind, 0.0, 0) for kind in SHARED)
-        log_params = [math.log(params) for params, _ in sizes]
-        span = min(log_params), max(log_params)
-        known = Knowledge(
-            setting, centre, usual_ends(sizes), span, own_runs, blocks, np.zeros((0, 0))
-        )
+        known = Knowledge(setting, centre, usual_ends(sizes), own_runs, blocks, np.zeros((0, 0)))
         return replace(known, covariance=_diagonal([known._prior(block) for block in blocks]))
 
     def with_run(self, run: PlannedRun) -> Knowledge:
@@ -175,18 +160,12 @@ class Knowledge:
         return Outlook(covariance, wasted, wasted * token_slope(target.tokens))
 
     def saves(self, run: PlannedRun, target: Target) -> float:
-        """By how much a further run lowers the ln D that the answer at the target is expected to waste.
-
-        It may be a little below 0: a run that tells of a curvature which the law does without is worth nothing.
-        """
+        """By how much a further run lowers the ln D that the answer at the target is expected to waste."""
         known, rows = self._covering(run)
         design = known._stacked(rows)
         between = known.covariance @ design.T
-        covariance = between[known._law]
-        now = known.covariance[known._law, known._law]
-        then = now - covariance @ np.linalg.solve(design @ between + rows.noise, covariance.T)
-        before, after = (known._error(target, each) for each in (now, then))
-        return self.setting.wasted(before - after)
+        shown = known._asked(target) @ between[known._law]
+        return self.setting.wasted(shown @ np.linalg.solve(design @ between + rows.noise, shown.T))
 
     # ------------------------------------------------------------------------------- the target
 
@@ -200,8 +179,7 @@ class Knowledge:
         """(2, 2) second moments of the error of an answer, with this covariance of law and curvatures."""
         asked = self._asked(target)
         known = asked @ covariance @ asked.T
-        left_out = self._left_out(target, np.diag(covariance)[-4:])
-        return np.asarray(known + left_out + self._own(target), dtype=float)
+        return np.asarray(known + self._own(target), dtype=float)
 
     def _asked(self, target: Target) -> Array:
         """(2, law and curvatures of it): ln LR and ln B at the target are this times them."""
@@ -218,20 +196,6 @@ class Knowledge:
         return np.asarray(
             scatter + np.diag((usual.EXPONENT_SCATTER * past) ** 2 + own**2), dtype=float
         )
-
-    def _left_out(self, target: Target, open_variances: Array) -> Array:
-        """(2, 2) of curvatures that the runs show, and that the engine's law, a line through sizes and through the last half of runs,
-        does without: what is known of them is no help, and adds up beyond the line's ends.
-
-        `open_variances` (4,) is what the runs leave open of them.
-        """
-        n, d = math.log(target.params), math.log(target.tokens)
-        smallest, largest = self.span
-        end = self.ends[0] + self.ends[1] * 0.5 * (smallest + largest)
-        of_sizes, of_tokens = (n - smallest) * (n - largest), (d - end) * (d - end + LAST_PART)
-        shown = np.maximum(np.diag(self._prior(self.blocks[2])) - open_variances, 0.0)
-        both = shown.reshape(2, 2) * np.array([[of_sizes], [of_tokens]]) ** 2
-        return np.diag(both.sum(axis=0))
 
     def _from_centre(self, params: float, tokens: float) -> tuple[float, float]:
         return math.log(params) - self.centre[0], math.log(tokens) - self.centre[1]
@@ -331,8 +295,8 @@ class Knowledge:
                 *(usual.RATE_EXPONENT_ERROR, of_tokens),
             ],
             CURVATURES: [
-                *[math.sqrt(MEAN_SHARE) * usual.USUAL_SIZE_CURVATURE] * 2,
-                *[math.sqrt(MEAN_SHARE) * usual.USUAL_TOKEN_CURVATURE] * 2,
+                *[math.sqrt(usual.MEAN_CURVATURE_SHARE) * usual.USUAL_SIZE_CURVATURE] * 2,
+                *[math.sqrt(usual.MEAN_CURVATURE_SHARE) * usual.USUAL_TOKEN_CURVATURE] * 2,
             ],
             "level": [OPEN_LEVEL],
         }

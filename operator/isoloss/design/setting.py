@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isoloss.laws import Array, OptimumPlanes, Plane
+from isoloss.laws import Array, OptimumTrends, Trend
 from isoloss.usual import (
     EVALUATION_NOISE,
     FLAT_SCATTER,
@@ -79,7 +79,7 @@ class PlannedRun:
 class Setting:
     """Where optima are expected, and how sharply losses show them."""
 
-    optimum: OptimumPlanes
+    optimum: OptimumTrends
     """Runs are read by their distance from it; how far it may be off is Knowledge's."""
     curvature: Array = field(default_factory=lambda: USUAL_CURVATURE * np.eye(2))
     """(2, 2) of wasted ln D over (ln LR, ln B)."""
@@ -112,8 +112,8 @@ class Setting:
         """Without any run. Where the optimum is does not matter to what runs about it tell, only how it moves along a run: as published
         exponents have it, and over sizes by them as well."""
         of_params, of_tokens = (float(each) for each in USUAL_BATCH_EXPONENTS)
-        rate = Plane(0.0, 0.0, USUAL_RATE_EXPONENT)
-        return Setting(OptimumPlanes(rate, Plane(0.0, of_params, of_tokens), 0.0, 0.0))
+        rate = Trend(0.0, 0.0, USUAL_RATE_EXPONENT)
+        return Setting(OptimumTrends(rate, Trend(0.0, of_params, of_tokens), 0.0, 0.0))
 
 
 def grid_about(

@@ -10,8 +10,8 @@ from isoloss.laws.answer.sequence_lengths import in_sequences as in_sequences
 from isoloss.laws.arrays import Array as Array
 from isoloss.laws.curves import HyperparameterCurve as HyperparameterCurve
 from isoloss.laws.curves import LossCurve as LossCurve
-from isoloss.laws.curves import OptimumPlanes as OptimumPlanes
-from isoloss.laws.curves import Plane as Plane
+from isoloss.laws.curves import OptimumTrends as OptimumTrends
+from isoloss.laws.curves import Trend as Trend
 from isoloss.laws.data.copies import nominal_values as nominal_values
 from isoloss.laws.data.copies import shared_if_copy as shared_if_copy
 from isoloss.laws.data.screening import Screened as Screened

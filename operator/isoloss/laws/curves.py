@@ -114,16 +114,29 @@ class HyperparameterCurve(Drawn):
 
 
 @dataclass(frozen=True)
-class Plane(Drawn):
-    """ln x = constant + of_params n + of_tokens d, with n and d counted from the planes' centre."""
+class Trend(Drawn):
+    """How the logarithm of a hyperparameter goes with n = ln N and d = ln D, counted from the trends' centre:
+
+    ln x = constant + of_params n + of_tokens d + of_params_squared n^2 + of_tokens_squared d^2.
+    """
 
     constant: Number
     of_params: Number
     of_tokens: Number
+    of_params_squared: Number = 0.0
+    of_tokens_squared: Number = 0.0
 
     def at(self, n: Number, d: Number) -> Array:
         """ln x."""
-        return np.asarray(self.constant + self.of_params * n + self.of_tokens * d, dtype=float)
+        of_params = self.of_params + self.of_params_squared * n
+        of_tokens = self.of_tokens + self.of_tokens_squared * d
+        return np.asarray(self.constant + of_params * n + of_tokens * d, dtype=float)
+
+    def exponents(self, n: float, d: float) -> tuple[float, float]:
+        """Of N and of D at a place."""
+        of_params = self.of_params + 2.0 * self.of_params_squared * n
+        of_tokens = self.of_tokens + 2.0 * self.of_tokens_squared * d
+        return float(of_params), float(of_tokens)
 
 
 @dataclass(frozen=True)
@@ -156,11 +169,11 @@ class RateAtBatch(Drawn):
 
 
 @dataclass(frozen=True)
-class OptimumPlanes(Drawn):
-    """The joint surface's optimum: ln LR and ln B as planes over ln N and ln D."""
+class OptimumTrends(Drawn):
+    """The joint surface's optimum: ln LR and ln B over ln N and ln D."""
 
-    learning_rate: Plane
-    batch_size: Plane
+    learning_rate: Trend
+    batch_size: Trend
     log_params_centre: Finite
     log_tokens_centre: Finite
 
@@ -169,6 +182,11 @@ class OptimumPlanes(Drawn):
         n = np.asarray(log_params) - self.log_params_centre
         d = np.asarray(log_tokens) - self.log_tokens_centre
         return self.learning_rate.at(n, d), self.batch_size.at(n, d)
+
+    def exponents(self, log_params: float, log_tokens: float) -> list[tuple[float, float]]:
+        """(of N, of D) that LR and B follow at ln N, ln D."""
+        n, d = log_params - self.log_params_centre, log_tokens - self.log_tokens_centre
+        return [each.exponents(n, d) for each in (self.learning_rate, self.batch_size)]
 
 
 Law = TypeVar("Law", bound=Drawn)

@@ -17,7 +17,7 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.results import LawError
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[12] = 12
+LAWS_VERSION: Literal[13] = 13
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {
@@ -44,7 +44,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[12]
+    version: Literal[13]
     laws: Laws
 
 
@@ -91,7 +91,7 @@ def _check_data(laws: Laws) -> None:
             raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")
     for where, errors in ERRORS.items():
         law = getattr(laws, where)
-        found = law.planes if where == "surface" else law.curve
+        found = law.optimum if where == "surface" else law.curve
         _check_law(where, law, found, errors)
         _check_draws(where, found, getattr(laws.draws, where, None))
     for index, contour in enumerate(laws.contours):

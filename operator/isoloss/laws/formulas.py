@@ -10,6 +10,8 @@ from isoloss.laws.run_noise import RunNoise
 
 FORMULA_DIGITS = 4
 """At C = 1e22, three digits of gamma would put the reducible loss off by 2.5%."""
+CENTRE_DIGITS, SQUARE_DIGITS = 3, 2
+"""Of what sizes and tokens are counted from, and of the coefficient of ln n in an exponent."""
 
 
 def hyperparameter_formula(law: HyperparameterLaw) -> str:
@@ -35,18 +37,35 @@ def loss_compute_formula(law: LossComputeLaw) -> str:
 
 
 def surface_formula(surface: SurfaceLaw) -> str:
-    """LR and B over parameters N and tokens D; empty if the surface was refused."""
-    planes = surface.planes
-    if planes is None:
+    """LR and B over parameters N and tokens D, from the middle of the sweep's own; empty if the surface was refused."""
+    optimum = surface.optimum
+    if optimum is None:
         return ""
-    n, d = planes.log_params_centre, planes.log_tokens_centre
-    return "; ".join(
-        power_law(
-            symbol,
-            float(plane.at(-n, -d)),
-            {"N": float(plane.of_params), "D": float(plane.of_tokens)},
+    middle = [
+        number(math.exp(centre), CENTRE_DIGITS)
+        for centre in (optimum.log_params_centre, optimum.log_tokens_centre)
+    ]
+    place = [math.log(float(each)) for each in middle]
+    values, exponents = optimum.at(*place), optimum.exponents(*place)
+    trends = (optimum.learning_rate, optimum.batch_size)
+    laws = [
+        f"{symbol} = {_digits(math.exp(float(value)))}"
+        + _factor("n", of_params, float(trend.of_params_squared))
+        + _factor("d", of_tokens, float(trend.of_tokens_squared))
+        for symbol, value, (of_params, of_tokens), trend in zip(
+            ("LR", "B"), values, exponents, trends, strict=True
         )
-        for symbol, plane in (("LR", planes.learning_rate), ("B", planes.batch_size))
+    ]
+    return "; ".join([*laws, f"n = N / {middle[0]}, d = D / {middle[1]}"])
+
+
+def _factor(name: str, exponent: float, squared: float) -> str:
+    """' * n^0.5', or ' * n^(0.5 - 0.01 ln n)'."""
+    if not squared:
+        return f" * {name}^{_digits(exponent)}" if exponent else ""
+    sign = "-" if squared < 0.0 else "+"
+    return (
+        f" * {name}^({_digits(exponent)} {sign} {number(abs(squared), SQUARE_DIGITS)} ln {name})"
     )
 
 

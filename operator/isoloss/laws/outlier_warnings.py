@@ -25,11 +25,11 @@ MOST_COMPARED = 5
 
 def unlike_sizes(surface: SurfaceLaw) -> list[str]:
     """A warning of sizes that no law describes: in one of them a column may be in another unit, or of another run."""
-    if surface.error is None or surface.planes is None or surface.curvature is None:
+    if surface.error is None or surface.optimum is None or surface.curvature is None:
         return []
     usual = usual_scatter(surface.curvature)
     scatter = float(np.sqrt(surface.error.scatter[1, 1] / usual[1, 1]))
-    exponent = float(surface.planes.batch_size.of_params)
+    exponent = float(surface.optimum.batch_size.of_params)
     mean, deviation = USUAL_BATCH_EXPONENTS[0], BATCH_EXPONENT_ERRORS[0]
     if scatter >= MOST_SCATTER:
         problem = f"scatter about any law {scatter:.1f} times as much as usual"
@@ -64,13 +64,13 @@ def outlier_warnings(
 def _change(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> str:
     """What the other trajectories give at the largest size's most tokens instead."""
     other = fit_joint_surface(trajectories, make_cells(trajectories), "fitted")
-    if other.planes is None:
+    if other.optimum is None:
         return " there is no joint surface"
     largest = max(t.params for t in trajectories)
     most = max(t.log_tokens[-1] for t in trajectories if t.params == largest and t.usable)
-    rate, batch = (float(np.exp(v)) for v in other.planes.at(np.log(largest), most))
+    rate, batch = (float(np.exp(v)) for v in other.optimum.at(np.log(largest), most))
     found = f" the best learning rate of the largest size would be {rate:.3g} and its batch size {batch:.3g}"
-    if surface.planes is not None:
-        rate, batch = (float(np.exp(v)) for v in surface.planes.at(np.log(largest), most))
+    if surface.optimum is not None:
+        rate, batch = (float(np.exp(v)) for v in surface.optimum.at(np.log(largest), most))
         found += f" instead of {rate:.3g} and {batch:.3g}"
     return found

@@ -14,7 +14,7 @@ from isoloss.laws import arrays
 from isoloss.laws.curves import (
     HyperparameterCurve,
     LossCurve,
-    OptimumPlanes,
+    OptimumTrends,
     Quantity,
     RateAtBatch,
 )
@@ -148,8 +148,8 @@ class LawError:
     """How far optima may be off a law of m terms for k of them: see surface/random_effects.py."""
 
     moments: arrays.Moments
-    """(m + 2 k, m + 2 k) second moments of the error of the law's terms, then of coefficients of (ln N)^2 and of (ln D)^2 of each
-    optimum that the law does without."""
+    """(m + 2 k, m + 2 k) second moments of the error of the law's terms, then of how far coefficients of (ln N)^2 and of (ln D)^2 of each
+    optimum are from those of the law, 0 if it has none."""
     noise: arrays.Moments
     """(m, m) the part of it that the noise of the runs explains, of the law's terms."""
     scatter: arrays.Moments
@@ -178,8 +178,8 @@ class SurfaceLaw:
     """The joint surface: one surface of loss over (N, D, B, LR) fitted to all runs at once."""
 
     status: Status
-    planes: OptimumPlanes | None = None
-    """Its optimum; None if it was refused."""
+    optimum: OptimumTrends | None = None
+    """Where it is lowest; None if it was refused."""
     curvature: arrays.Covariance2 | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
     residual_rms: arrays.NotNegative | None = None
@@ -194,7 +194,7 @@ class SurfaceLaw:
     cells: int = 0
     points: int = 0
     error: LawError | None = None
-    """Of the planes' terms: constant, of_params, of_tokens of ln LR, then of ln B."""
+    """Of the optimum's terms: constant, of_params, of_tokens of ln LR, then of ln B."""
     token_slope: arrays.Finite | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     halved_trends: tuple[Quantity, ...] = ()
@@ -213,10 +213,10 @@ class SurfaceLaw:
         return np.asarray(terms @ self.error.noise @ terms.T, dtype=float)
 
     def _terms(self, log_params: float, log_tokens: float) -> arrays.Array:
-        """(2, 6): ln LR and ln B are this times the planes' terms."""
-        assert self.planes is not None
-        n = log_params - self.planes.log_params_centre
-        d = log_tokens - self.planes.log_tokens_centre
+        """(2, 6): ln LR and ln B are this times the optimum's terms, squares apart."""
+        assert self.optimum is not None
+        n = log_params - self.optimum.log_params_centre
+        d = log_tokens - self.optimum.log_tokens_centre
         return np.kron(np.eye(2), np.array([[1.0, n, d]]))
 
     def on_the_frontier(self, log_flops: arrays.Array) -> tuple[arrays.Array, arrays.Array] | None:
@@ -232,12 +232,13 @@ class SurfaceLaw:
 
         At equal compute a larger ratio is fewer parameters and as many more tokens; both err together.
         """
-        if self.planes is None or self.frontier_log_flops is None:
+        there = self.on_the_frontier(np.asarray(log_flops))
+        if self.optimum is None or self.frontier_log_flops is None or there is None:
             return np.zeros(2)
         far = FRONTIER_EXPONENT_ERROR * (log_flops - self.frontier_log_flops)
         error = np.hypot(self.frontier_ratio_error, far)
-        laws = (self.planes.learning_rate, self.planes.batch_size)
-        moved = [0.5 * (float(law.of_tokens) - float(law.of_params)) for law in laws]
+        exponents = self.optimum.exponents(float(there[0]), float(there[1]))
+        moved = [0.5 * (of_tokens - of_params) for of_params, of_tokens in exponents]
         return np.asarray(error * np.array(moved), dtype=float)
 
 

@@ -196,16 +196,16 @@ def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
 
 def surface_sentence(laws: Laws) -> str:
     """How far the optima of single sizes, which were found without the joint surface, are from it; empty: not known."""
-    planes = laws.surface.planes
+    trends = laws.surface.optimum
     found = [
         (optimum.params, optimum.tokens, optimum.learning_rate, optimum.batch_size)
         for optimum in laws.optima
         if optimum.params and optimum.tokens and optimum.learning_rate and optimum.batch_size
     ]
-    if planes is None or not found:
+    if trends is None or not found:
         return ""
     params, tokens, rates, batches = np.log(np.array(found, dtype=float)).T
-    of_rates, of_batches = planes.at(params, tokens)
+    of_rates, of_batches = trends.at(params, tokens)
     off_rate, off_batch = (
         float(np.expm1(np.median(np.abs(own - at))))
         for own, at in ((rates, of_rates), (batches, of_batches))

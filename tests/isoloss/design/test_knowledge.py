@@ -23,16 +23,16 @@ from isoloss.design import (
 from isoloss.laws import (
     FitOptions,
     Laws,
-    OptimumPlanes,
-    Plane,
+    OptimumTrends,
     Run,
+    Trend,
     fit_laws,
 )
 from tests.support.synthetic_runs import answered
 
-OPTIMUM = OptimumPlanes(
-    Plane(math.log(1e-3), -0.4, 0.0),
-    Plane(math.log(128.0), 0.0, 0.5),
+OPTIMUM = OptimumTrends(
+    Trend(math.log(1e-3), -0.4, 0.0),
+    Trend(math.log(128.0), 0.0, 0.5),
     math.log(2e8),
     math.log(1e10),
 )
@@ -179,9 +179,9 @@ def _planned(run: Run) -> PlannedRun:
 def _shown_by(laws: Laws) -> Setting:
     """What the sweep's own surface shows of optima and noise."""
     surface = laws.surface
-    assert surface.planes is not None
+    assert surface.optimum is not None
     assert surface.curvature is not None
-    found = Setting(surface.planes, surface.curvature)
+    found = Setting(surface.optimum, surface.curvature)
     if surface.residual_rms is None or not surface.token_slope:
         return found
     # Of what runs have in common, and of each evaluation, the surface knows the sum.
@@ -223,7 +223,7 @@ def test_evidence_of_sizes_adds_up_to_what_their_runs_tell() -> None:
 def test_where_the_optimum_is_does_not_matter_to_runs_about_it() -> None:
     """Of a grid about it, the usual setting expects what one with other constants does."""
     usual = Setting.usual()
-    moved = replace(usual, optimum=replace(usual.optimum, learning_rate=Plane(-7.0, 0.0, 0.0)))
+    moved = replace(usual, optimum=replace(usual.optimum, learning_rate=Trend(-7.0, 0.0, 0.0)))
     one, other = (
         Knowledge.of(each, SIZES, [r for s in SIZES for r in grid_about(each, *s, 3)])
         for each in (usual, moved)

@@ -45,7 +45,7 @@ def test_evaluations_at_equal_tokens_count_as_their_mean(evaluations):
         )
         for run in runs
     ]
-    rates = [fit_laws(each, OPTIONS).surface.planes.learning_rate for each in (runs, repeated)]
+    rates = [fit_laws(each, OPTIONS).surface.optimum.learning_rate for each in (runs, repeated)]
     assert rates[1].constant == pytest.approx(rates[0].constant, abs=1e-9)
     assert rates[1].of_tokens == pytest.approx(rates[0].of_tokens, abs=1e-9)
 
@@ -53,8 +53,8 @@ def test_evaluations_at_equal_tokens_count_as_their_mean(evaluations):
 def test_averaged_evaluations_give_the_same_laws():
     many, few = fit_laws(dense(4000), OPTIONS), fit_laws(dense(100), OPTIONS)
     for one, other in (
-        (many.surface.planes.learning_rate, few.surface.planes.learning_rate),
-        (many.surface.planes.batch_size, few.surface.planes.batch_size),
+        (many.surface.optimum.learning_rate, few.surface.optimum.learning_rate),
+        (many.surface.optimum.batch_size, few.surface.optimum.batch_size),
     ):
         assert one.constant == pytest.approx(other.constant, abs=0.01)
         assert one.of_params == pytest.approx(other.of_params, abs=0.02)
@@ -67,7 +67,7 @@ def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_chan
     last = [replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:]) for run in runs]
     for given, is_said in ((runs, False), (last, True)):
         laws = fit_laws(given, OPTIONS)
-        assert laws.surface.planes is not None
+        assert laws.surface.optimum is not None
         assert laws.rate_at_batch.curve is not None
         said = [w for w in laws.warnings if w.startswith("Every size was evaluated at one number")]
         assert bool(said) is is_said

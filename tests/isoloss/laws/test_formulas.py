@@ -10,9 +10,9 @@ from isoloss.laws import (
     HyperparameterLaw,
     Interval,
     LossComputeLaw,
-    OptimumPlanes,
-    Plane,
+    OptimumTrends,
     SurfaceLaw,
+    Trend,
     formulas,
 )
 
@@ -65,16 +65,18 @@ def test_a_coefficient_that_no_one_could_read_is_an_exponential() -> None:
 def test_the_joint_surface_is_written_over_parameters_and_tokens() -> None:
     surface = SurfaceLaw(
         "fitted",
-        planes=OptimumPlanes(
-            learning_rate=Plane(math.log(1e-3), -0.5, 0.0),
-            batch_size=Plane(math.log(100), 0.0, 0.5),
+        optimum=OptimumTrends(
+            learning_rate=Trend(math.log(1e-3), -0.5, 0.0, of_params_squared=-0.0123),
+            batch_size=Trend(math.log(100), 0.0, 0.5, of_tokens_squared=0.004),
             log_params_centre=math.log(1e8),
             log_tokens_centre=math.log(1e10),
         ),
         residual_rms=0.00123,
         cells=30,
     )
-    assert formulas.surface_formula(surface) == "LR = 10 * N^-0.5; B = 0.001 * D^0.5"
+    assert formulas.surface_formula(surface) == (
+        "LR = 0.001 * n^(-0.5 - 0.012 ln n); B = 100 * d^(0.5 + 0.004 ln d); n = N / 1e8, d = D / 1e10"
+    )
     assert formulas.surface_quality(surface) == "30 (N, D) cells, residual 0.0012 nats"
 
 

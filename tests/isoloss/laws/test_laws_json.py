@@ -143,7 +143,7 @@ def square(size, first=1.0):
         ("surface.curvature", square(2, -1.0)),
         ("surface.residual_rms", -0.1),
         ("surface.flops_per_token_per_param", 0.0),
-        ("surface.planes.learning_rate.of_params", "NaN"),
+        ("surface.optimum.learning_rate.of_params", "NaN"),
         ("surface.error.end", {"shape": [1], "data": [0.0]}),
         ("surface.error.exponents", {"shape": [2], "data": [-1.0, 0.0]}),
         ("surface.error.token_curvatures", {"shape": [1], "data": [0.1]}),
@@ -179,7 +179,7 @@ def test_a_contour_with_another_number_of_runs_than_values_is_named(text):
 )
 def test_a_law_that_is_neither_fitted_nor_refused_is_named(text, law):
     document = json.loads(text)
-    coefficients = {"surface": "planes", "rate_at_batch": "curve", "loss_compute": "gamma"}
+    coefficients = {"surface": "optimum", "rate_at_batch": "curve", "loss_compute": "gamma"}
     document["laws"][law][coefficients.get(law, "slope")] = None
     with pytest.raises(BadLaws, match=rf"laws\.{law}\.refusal: missing, although this law is not"):
         laws_from_json(document)

@@ -79,8 +79,8 @@ def test_a_run_that_diverged_later_stays_where_laws_are_compared_without_another
     laws = fit_laws(runs, OPTIONS)
     assert [e.run for e in laws.excluded] == [fastest.name]
     (warning,) = [w for w in laws.warnings if best.name in w and "Kept; without it" in w]
-    planes = fit_laws([r for r in runs if r.name != best.name], OPTIONS).surface.planes
-    rate, batch = np.exp(planes.at(np.log(4e8), np.log(best.tokens[-1])))
+    trends = fit_laws([r for r in runs if r.name != best.name], OPTIONS).surface.optimum
+    rate, batch = np.exp(trends.at(np.log(4e8), np.log(best.tokens[-1])))
     assert f"would be {rate:.3g} and its batch size {batch:.3g} instead" in warning
 
 

@@ -16,13 +16,13 @@ from isoloss.laws import (
     Laws,
     LossComputeLaw,
     LossCurve,
-    OptimumPlanes,
-    Plane,
+    OptimumTrends,
     Prediction,
     PredictionQuery,
     RefusalReason,
     Refused,
     SurfaceLaw,
+    Trend,
     fit_laws,
     predict,
 )
@@ -46,7 +46,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
     curve = np.array([L0, np.log(ALPHA), GAMMA])
     spread = 1e-4 * rng.standard_normal((100, 3))
     rate, batch = (float(np.log(value)) for value in optimum(6.0))
-    planes = OptimumPlanes(Plane(rate, -0.2, -0.2), Plane(batch, 0.2, 0.2), 0.0, 0.0)
+    trends = OptimumTrends(Trend(rate, -0.2, -0.2), Trend(batch, 0.2, 0.2), 0.0, 0.0)
     error = LawError(
         moments=np.zeros((10, 10)),
         noise=np.zeros((6, 6)),
@@ -62,7 +62,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         learning_rate=HyperparameterLaw("learning_rate", "refused", "PowerLawOfLoss"),
         batch_size=HyperparameterLaw("batch_size", "refused", "PowerLawOfLoss"),
         loss_compute=LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
-        surface=SurfaceLaw("fitted", planes, error=error, frontier_log_ratio=3.0),
+        surface=SurfaceLaw("fitted", trends, error=error, frontier_log_ratio=3.0),
         rate_at_batch=RateAtBatchLaw("refused"),
         optima=(),
         frontier=(),

@@ -44,7 +44,7 @@ def widths(shape: str, layout: Layout, seeds: int, beyond: float = 1.0) -> tuple
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [4, pytest.param(8, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("seeds", [12, pytest.param(30, marks=pytest.mark.whole)])
 def test_laws_that_sizes_follow_exactly_get_narrow_intervals_and_others_do_not(seeds: int) -> None:
     """From two sizes nobody can tell; from five it is plain."""
     held, exact = widths("exact", MANY, seeds)

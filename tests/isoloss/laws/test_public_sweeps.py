@@ -23,7 +23,7 @@ from benchmarks.science.tables import (
 from isoloss.laws import (
     FitOptions,
     Laws,
-    OptimumPlanes,
+    OptimumTrends,
     PredictionQuery,
     RefusalReason,
     Run,
@@ -33,7 +33,7 @@ from isoloss.laws import (
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
-from isoloss.laws.surface.terms import optimum_law, planes
+from isoloss.laws.surface.terms import optimum_law, trends
 from tests.support.synthetic_runs import answered, refusal_of
 
 CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
@@ -120,7 +120,7 @@ def test_every_other_learning_rate_is_answered_as_well_as_all_of_them():
 def regrets_of_cells(runs: Sequence[Run]) -> np.ndarray:
     """Of the default answer in every cell of the dense table."""
     laws = fit_laws(runs, OPTIONS)
-    assert laws.surface.planes is not None
+    assert laws.surface.optimum is not None
     found = []
     for (n, d), truth in table(DENSE).judges().items():
         answer = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
@@ -145,11 +145,11 @@ def test_the_skewed_valley_of_the_dense_sweep_is_followed_to_its_bottom():
     assert np.mean(gains) > 3 * np.std(gains) / np.sqrt(len(gains))
 
 
-def planes_of(fit: SurfaceFit) -> OptimumPlanes:
-    return planes(optimum_law(fit.valley.coefficients, fit.centre)[0], fit.centre)
+def planes_of(fit: SurfaceFit) -> OptimumTrends:
+    return trends(optimum_law(fit.valley.coefficients, fit.centre)[0], fit.centre)
 
 
-def parabola_only(trajectories, cells) -> OptimumPlanes:  # type: ignore[no-untyped-def]
+def parabola_only(trajectories, cells) -> OptimumTrends:  # type: ignore[no-untyped-def]
     """The law of a parabola through all that wastes less than 0.5 of ln D."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("isoloss.laws.surface.skew.USUAL_ASYMMETRY", np.zeros(4))
@@ -182,7 +182,7 @@ def test_shapes_that_differ_in_their_experts_share_a_learning_rate(at):
 def test_dense_sizes_keep_their_trends():
     laws = shown(DENSE, tuple(table(DENSE).sizes[3:]))
     assert laws.surface.halved_trends == ()
-    assert laws.surface.planes.learning_rate.of_params < -0.5
+    assert laws.surface.optimum.learning_rate.of_params < -0.5
 
 
 def test_intervals_hold_most_held_out_optima_of_published_sweeps():

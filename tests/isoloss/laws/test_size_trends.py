@@ -33,7 +33,7 @@ def test_a_trend_that_stands_out_of_the_scatter_of_sizes_is_kept():
     for seed in range(3):
         laws = fitted(Deviating(Synthetic(), seed), THREE_SIZES, seed, 0.001)
         assert "learning_rate" not in laws.surface.halved_trends
-        assert laws.surface.planes.learning_rate.of_params == pytest.approx(-0.5, abs=0.2)
+        assert laws.surface.optimum.learning_rate.of_params == pytest.approx(-0.5, abs=0.2)
 
 
 def test_a_trend_that_is_exact_is_kept_however_weak():
@@ -53,8 +53,8 @@ def test_a_trend_that_is_chance_is_mostly_halved():
     halved = [law for law in found if "learning_rate" in law.halved_trends]
     assert len(halved) >= len(SEEDS) / 2
     for law in halved:
-        assert law.planes.learning_rate.of_params == pytest.approx(0.0, abs=0.1)
-        assert law.planes.learning_rate.of_tokens == pytest.approx(0.15, abs=0.1)
+        assert law.optimum.learning_rate.of_params == pytest.approx(0.0, abs=0.1)
+        assert law.optimum.learning_rate.of_tokens == pytest.approx(0.15, abs=0.1)
 
 
 def test_the_answer_is_midway_between_keeping_a_doubtful_trend_and_leaving_it_out():
@@ -69,7 +69,7 @@ def test_the_answer_is_midway_between_keeping_a_doubtful_trend_and_leaving_it_ou
     assert not isinstance(found, Refusal)
     at = TRENDS[laws.surface.halved_trends[0]]
     kept = found[0].law[at]
-    halved = getattr(laws.surface.planes, laws.surface.halved_trends[0]).of_params
+    halved = getattr(laws.surface.optimum, laws.surface.halved_trends[0]).of_params
     assert halved == pytest.approx(0.5 * kept, rel=1e-6)
     assert laws.surface.error.moments[at, at] > (0.5 * kept) ** 2
 

@@ -18,7 +18,7 @@ def exponents_of_batch(
 ) -> tuple[float, ...]:
     """Of N and D, as fitted."""
     runs = synthetic_runs(surface, grid, np.random.default_rng(seed), noise, noise)
-    fitted = fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.planes
+    fitted = fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.optimum
     return fitted.batch_size.of_params, fitted.batch_size.of_tokens
 
 

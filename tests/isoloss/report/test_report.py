@@ -340,12 +340,12 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
         said,
     )
     assert found is not None
-    planes = laws.surface.planes
-    assert planes is not None
+    trends = laws.surface.optimum
+    assert trends is not None
     optima = [o for o in laws.optima if o.params and o.tokens and o.learning_rate and o.batch_size]
     assert int(found[1]) == len(optima)
     off = [
-        abs(np.log(o.learning_rate) - planes.at(np.log(o.params), np.log(o.tokens))[0])
+        abs(np.log(o.learning_rate) - trends.at(np.log(o.params), np.log(o.tokens))[0])
         for o in optima
         if o.learning_rate and o.params and o.tokens
     ]

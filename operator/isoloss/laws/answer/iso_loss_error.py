@@ -64,10 +64,10 @@ def _off_the_frontier(laws: Laws, question: Question) -> Array:
     """
     surface, asked = laws.surface, question.place
     frontier = surface.on_the_frontier(question.log_total)
-    if surface.planes is None or frontier is None or asked is None:
+    if surface.optimum is None or frontier is None or asked is None:
         return np.zeros(2)
     there, least = (
-        [float(value[0]) for value in surface.planes.at(*place)] for place in (asked, frontier)
+        [float(value[0]) for value in surface.optimum.at(*place)] for place in (asked, frontier)
     )
     return np.abs(np.subtract(there, least))
 

@@ -87,7 +87,7 @@ def rate_at_batch(laws: Laws, question: Question) -> Optimum:
 def _surface(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array] | None:
     """At the target's size and tokens; without a size, on the sweep's own ratio of the two."""
     surface, place = laws.surface, question.place
-    if surface.planes is None or place is None:
+    if surface.optimum is None or place is None:
         return None
     log_params, log_tokens = place
     there = float(log_params[0]), float(log_tokens[0])
@@ -95,7 +95,7 @@ def _surface(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array
     if question.log_params is None:
         moved = surface.frontier_error(question.log_flops)
         covariance = covariance + np.outer(moved, moved)
-    return *surface.planes.at(log_params, log_tokens), covariance, noise
+    return *surface.optimum.at(log_params, log_tokens), covariance, noise
 
 
 def _iso_loss(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array] | None:

@@ -224,9 +224,10 @@ def _refuse(
 ) -> Refusal | None:
     return (
         implausible(laws, found.point)
-        or too_few_steps(laws, question, answer.batch_size.value)
         or optimum.too_vague(laws, found)
         or too_far(laws, question, optimum.expected_regret(laws, question, found).tokens)
+        # Last: where nothing is known, the batch size that a budget has few steps of is no finding.
+        or too_few_steps(laws, question, answer.batch_size.value)
     )
 
 

@@ -21,7 +21,7 @@ from isoloss.laws.model import Refusal, Status
 from isoloss.laws.quadratic import Quadratic, fit_quadratic, is_determined, vertex_of
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.law import surface_law
-from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, planes
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, trends
 from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.laws.surface.uncertainty import CLEAR, Uncertainty
 
@@ -98,7 +98,7 @@ def _own_valley(cell: Cell, trajectories: Sequence[Trajectory]) -> _Valley | Non
 
 def _waste(known: Uncertainty, left_out: Sequence[Quantity], judges: Sequence[_Valley]) -> float:
     """Mean loss, relative, that the law's optima have above the judges' own."""
-    law = planes(known.law + shift_without(known, left_out), known.fit.centre)
+    law = trends(known.law + shift_without(known, left_out), known.fit.centre, known.curvatures)
     wasted = []
     for judge in judges:
         place = law.at(judge.cell.log_params, judge.cell.log_tokens)

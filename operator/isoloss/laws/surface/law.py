@@ -7,13 +7,14 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.curves import OptimumTrends, Trend
 from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.model import Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, Shape, planes
+from isoloss.laws.surface.terms import Shape, trends
 from isoloss.laws.surface.uncertainty import Uncertainty
 from isoloss.usual import USUAL_STEP
 
@@ -34,14 +35,14 @@ def surface_law(
     share = convex_share(known)
     if not fit.is_convex:
         return SurfaceLaw("refused", refusal=_not_convex(share))
-    law = known.law + shift
-    refusal = _judge(fit, trajectories, cells, law, share)
+    optimum = trends(known.law + shift, fit.centre, known.curvatures)
+    refusal = _judge(fit, trajectories, cells, optimum, share)
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal)
     per_param = [t.flops_per_token / t.params for t in trajectories]
     return SurfaceLaw(
         status=fitted,
-        planes=planes(law, fit.centre),
+        optimum=optimum,
         curvature=fit.hessian,
         residual_rms=residual_rms(fit, cells),
         flops_per_token_per_param=float(np.median(per_param)),
@@ -79,7 +80,7 @@ def _judge(
     fit: SurfaceFit,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
-    law: Array,
+    optimum: OptimumTrends,
     convex: float,
 ) -> Refusal | None:
     """Refuse a surface without a minimum, or whose minima are mostly outside the grids, at the end of runs as well.
@@ -88,11 +89,11 @@ def _judge(
     """
     late, tried = late_cells(cells), _tried(trajectories)
     quantities = (
-        ("learning_rate", OF_RATE, np.log([t.learning_rate for t in tried])),
-        ("batch_size", OF_BATCH, np.log([t.batch_size for t in tried])),
+        ("learning_rate", optimum.learning_rate, np.log([t.learning_rate for t in tried])),
+        ("batch_size", optimum.batch_size, np.log([t.batch_size for t in tried])),
     )
-    for quantity, part, values in quantities:
-        beyond = _beyond(fit, tried, late, law[part], values)
+    for quantity, trend, values in quantities:
+        beyond = _beyond(fit, tried, late, trend, values)
         sides = np.sign(beyond)
         # Answers are for the end of runs: what is inside there may have been outside before.
         ends = sides[_last_of_sizes(late)]
@@ -166,7 +167,7 @@ def _beyond(
     fit: SurfaceFit,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
-    law: Array,
+    trend: Trend,
     values: Array,
 ) -> Array:
     """(cells,) how far the optimum is above (positive) or below the values that the size was tried at, in steps of that grid; else 0."""
@@ -177,7 +178,7 @@ def _beyond(
         step = (tried[-1] - tried[0]) / max(len(tried) - 1, 1) or np.log(USUAL_STEP)
         n = cell.log_params - fit.centre.log_params
         d = cell.log_tokens - fit.centre.log_tokens
-        optimum = law @ np.array([1.0, n, d])
+        optimum = float(trend.at(n, d))
         beyond[i] = (max(optimum - tried[-1], 0.0) + min(optimum - tried[0], 0.0)) / step
     return beyond
 

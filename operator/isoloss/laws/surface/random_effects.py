@@ -28,6 +28,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.noise import Noise
+from isoloss.usual import MEAN_CURVATURE_SHARE
 
 SCALES = np.exp(np.linspace(np.log(0.05), np.log(5.0), 16))
 """Grid of the scale of u and v in usual ones, whose prior is half-normal with scale 1 (Gelman 2006)."""
@@ -51,6 +52,24 @@ class Usual:
     """Of the law's coefficients of (ln N)^2."""
     token_curvature: float
     """Of the law's coefficients of (ln D)^2."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """y and the law's error as linear in effects and noise."""
+
+    values: Array
+    """(y,)"""
+    of_effects: Array
+    """(y, effects)"""
+    noise: Array
+    """(y, y)"""
+    law_of_effects: Array
+    """(m, effects)"""
+    law_noise: Array
+    """(m, m)"""
+    cross: Array
+    """(m, y) covariance of the noise in both."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,11 @@ class LinearFit:
         """The points of each size."""
         order = np.argsort(self.size, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.size))[:-1])
+
+    @cached_property
+    def shown(self) -> Shown:
+        """What the residuals show."""
+        return _shown(self)
 
     def effects(self) -> Iterator[tuple[Indices, Indices, Array]]:
         """Of each size (its points, which effects its points show, (points, these effects) their part of Z)."""
@@ -152,12 +176,17 @@ class Posterior:
     @property
     def covariance(self) -> Array:
         """(m + 2 k, m + 2 k)"""
-        return np.asarray(self.moments - np.outer(self.mean, self.mean), dtype=float)
+        return self.about(self.mean)
+
+    def about(self, expected: Array) -> Array:
+        """(m + 2 k, m + 2 k) second moments of what is left once `expected` (m + 2 k,) is taken off."""
+        both = np.outer(self.mean, expected)
+        return np.asarray(self.moments - both - both.T + np.outer(expected, expected), dtype=float)
 
 
 def posterior(fit: LinearFit) -> Posterior:
     """Given what the residuals show."""
-    shown = _shown(fit)
+    shown = fit.shown
     k, terms = fit.count, len(fit.to_law)
     fixed, prior = fit.priors(0.0), fit.priors(1.0)
     scattered = prior - fixed
@@ -190,36 +219,30 @@ def posterior(fit: LinearFit) -> Posterior:
     return Posterior(0.5 * (every + every.T), mean, shown.law_noise, scale)
 
 
+def expected_curvatures(fit: LinearFit, scale: float) -> Array:
+    """(2 k,) of B and C of each optimum, given what the residuals show, with as much of their variance as settings show in the mean and u
+    and v so many times as usual."""
+    prior, of = fit.priors(scale), slice(2 * fit.count)
+    prior[of, of] *= MEAN_CURVATURE_SHARE
+    return _given(fit.shown, prior, of)[0]
+
+
 def drifts(fit: LinearFit, scale: float) -> Array:
-    """(2, 2) second moments of the last two unseen coefficients given what the residuals show, with u and v so many times as usual."""
-    shown, prior = _shown(fit), fit.priors(scale)
-    free = _varying(shown.noise + shown.of_effects @ prior @ shown.of_effects.T)
+    """(2, 2) second moments of the last two unseen coefficients, likewise."""
     last = slice(2 * fit.count + fit.unseen.shape[1] - 2, 2 * fit.count + fit.unseen.shape[1])
+    mean, covariance = _given(fit.shown, fit.priors(scale), last)
+    return np.asarray(covariance + np.outer(mean, mean), dtype=float)
+
+
+def _given(shown: Shown, prior: Array, of: slice) -> tuple[Array, Array]:
+    """(n,) means and (n, n) covariance of these effects, given what the residuals show."""
+    free = _varying(shown.noise + shown.of_effects @ prior @ shown.of_effects.T)
     # These combinations vary by 1 each.
-    gain = prior[last] @ (free @ shown.of_effects).T
-    mean = gain @ (free @ shown.values)
-    return np.asarray(prior[last, last] - gain @ gain.T + np.outer(mean, mean), dtype=float)
+    gain = prior[of] @ (free @ shown.of_effects).T
+    return gain @ (free @ shown.values), prior[of, of] - gain @ gain.T
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """y and the law's error as linear in effects and noise."""
-
-    values: Array
-    """(y,)"""
-    of_effects: Array
-    """(y, effects)"""
-    noise: Array
-    """(y, y)"""
-    law_of_effects: Array
-    """(m, effects)"""
-    law_noise: Array
-    """(m, m)"""
-    cross: Array
-    """(m, y) covariance of the noise in both."""
-
-
-def _shown(fit: LinearFit) -> _Shown:
+def _shown(fit: LinearFit) -> Shown:
     terms, extra = len(fit.solver), fit.unseen.shape[1]
     every = fit.levels.solver(np.concatenate([fit.design, fit.unseen], axis=1))
     # What both look at in all points: coefficients, and cubic terms beside them.
@@ -240,7 +263,7 @@ def _shown(fit: LinearFit) -> _Shown:
         values[at] += maps @ fit.residuals[own]
     # Of residuals, from which the fit has taken its part.
     residual = np.concatenate([-taken[terms:], np.eye(total - terms)], axis=1)
-    return _Shown(
+    return Shown(
         values[terms:],
         residual @ of_effects,
         residual @ noise @ residual.T,

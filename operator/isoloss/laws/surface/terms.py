@@ -1,4 +1,4 @@
-"""The order of coefficients when linear algebra needs a vector, and the planes that they stand for."""
+"""The order of coefficients when linear algebra needs a vector, and the trends that they stand for."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.curves import OptimumPlanes, Plane, Quantity
+from isoloss.laws.curves import OptimumTrends, Quantity, Trend
 
 
 class Shape(IntEnum):
@@ -71,12 +71,11 @@ def optimum_law(coefficients: Array, centre: Centre) -> tuple[Array, Flags]:
     return law, convex
 
 
-def planes(law: Array, centre: Centre) -> OptimumPlanes:
-    """The law (6,), or its draws (draws, 6), as planes."""
+def trends(law: Array, centre: Centre, curvatures: Array | None = None) -> OptimumTrends:
+    """The law (6,), with coefficients (4,) of (ln N)^2, then of (ln D)^2, of ln LR and ln B, as trends; None: without any."""
+    squares = np.zeros((2, 2)) if curvatures is None else curvatures.reshape(2, 2)
     rate, batch = (
-        Plane(
-            *(law[..., at] if law.ndim > 1 else float(law[at]) for at in range(*part.indices(6)))
-        )
-        for part in (OF_RATE, OF_BATCH)
+        Trend(*map(float, law[part]), *map(float, squares[:, at]))
+        for at, part in enumerate((OF_RATE, OF_BATCH))
     )
-    return OptimumPlanes(rate, batch, float(centre.log_params), float(centre.log_tokens))
+    return OptimumTrends(rate, batch, float(centre.log_params), float(centre.log_tokens))

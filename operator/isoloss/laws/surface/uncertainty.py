@@ -11,7 +11,14 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.results import LawError
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.noise import Noise
-from isoloss.laws.surface.random_effects import LinearFit, Posterior, Usual, drifts, posterior
+from isoloss.laws.surface.random_effects import (
+    LinearFit,
+    Posterior,
+    Usual,
+    drifts,
+    expected_curvatures,
+    posterior,
+)
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 from isoloss.usual import (
     BATCH_EXPONENT_ERRORS,
@@ -49,27 +56,54 @@ class Uncertainty:
     longer: Uncertainty | None = None
     """That of a longer part of the runs, if these were cut (token_range.py)."""
 
-    @cached_property
+    @property
     def law(self) -> Array:
-        """(6,) the optimum's law, see LawTerm: the fitted one, moved towards published exponents."""
-        fitted = optimum_law(self.fit.valley.coefficients, self.fit.centre)[0]
-        observed = USUAL_BATCH_EXPONENTS - fitted[OBSERVED]
-        return np.asarray(fitted + self._gain[: len(LawTerm)] @ observed, dtype=float)
+        """(6,) the optimum's law, see LawTerm: the fitted one beside `curvatures`, moved towards published exponents."""
+        return self._fitted - self._expected_error[: len(LawTerm)]
+
+    @property
+    def curvatures(self) -> Array:
+        """(4,) coefficients of (ln N)^2, then of (ln D)^2, of ln LR and ln B."""
+        return self._expected_error[len(LawTerm) :]
+
+    @cached_property
+    def _fitted(self) -> Array:
+        """(6,) the law of least squares, a line over ln N and ln D."""
+        return optimum_law(self.fit.valley.coefficients, self.fit.centre)[0]
+
+    @cached_property
+    def _of_curvatures(self) -> Array:
+        """(10,) the error of the law of least squares by the curvatures that the residuals are expected to show, and these."""
+        found = expected_curvatures(self.linear, self.posterior.scale)
+        return np.concatenate([self.linear.shown.law_of_effects[:, : len(found)] @ found, found])
+
+    @cached_property
+    def _expected_error(self) -> Array:
+        """(10,) the same with published exponents."""
+        observed = (
+            USUAL_BATCH_EXPONENTS - (self._fitted - self._of_curvatures[: len(LawTerm)])[OBSERVED]
+        )
+        return np.asarray(self._of_curvatures - self._gain @ observed, dtype=float)
 
     @cached_property
     def moments(self) -> Array:
-        """(10, 10) second moments of the error of `law`, and of coefficients of (ln N)^2 and (ln D)^2 of ln LR and ln B.
+        """(10, 10) second moments of the error of `law`, and of how far `curvatures` are off.
 
         Grids of a few batch sizes, read along short or noisy runs, leave the batch size's exponents open within several
         tenths. Published ones agree better, b ~ N(USUAL_BATCH_EXPONENTS, BATCH_EXPONENT_ERRORS^2), and are two more observations,
         weighed by the law's own covariance. What goes with the exponents moves along; a sweep that shows its exponents keeps
         them.
         """
-        moments = self.posterior.moments + self._curvature_of_longer_runs
+        moments = self._before_published
         kept = np.eye(len(moments))
         kept[:, OBSERVED] -= self._gain
         published = self._gain * BATCH_EXPONENT_ERRORS
         return np.asarray(kept @ moments @ kept.T + published @ published.T, dtype=float)
+
+    @cached_property
+    def _before_published(self) -> Array:
+        """(10, 10) the same before published exponents."""
+        return self.posterior.about(self._of_curvatures) + self._curvature_of_longer_runs
 
     @property
     def _curvature_of_longer_runs(self) -> Array:
@@ -77,11 +111,13 @@ class Uncertainty:
 
         The short part's line is better there, but its bend is lost in noise: the error falls by less than a smaller one would say.
         """
-        shown = self.posterior.moments[TOKEN_CURVATURES, TOKEN_CURVATURES]
         if self.longer is None:
             return np.zeros_like(self.posterior.moments)
-        longer = self.longer.posterior.moments[TOKEN_CURVATURES, TOKEN_CURVATURES]
-        more = np.maximum(np.diag(longer) - np.diag(shown), 0.0)
+        longer, shown = (
+            np.diag(each.posterior.about(self._of_curvatures))[TOKEN_CURVATURES]
+            for each in (self.longer, self)
+        )
+        more = np.maximum(longer - shown, 0.0)
         linear = self.linear
         bends = linear.shifts * linear.log_tokens[:, None] ** 2
         moved = np.zeros((len(self.posterior.moments), len(more)))
@@ -97,7 +133,7 @@ class Uncertainty:
     @cached_property
     def _gain(self) -> Array:
         """(10, 2)"""
-        moments = self.posterior.moments
+        moments = self._before_published
         seen = moments[np.ix_(OBSERVED, OBSERVED)] + np.diag(BATCH_EXPONENT_ERRORS**2)
         return np.asarray(moments[:, OBSERVED] @ np.linalg.inv(seen), dtype=float)
 
