@@ -6,6 +6,7 @@ is converted to the sweep's tokens; the result says so.
 """
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Iterable
@@ -103,7 +104,7 @@ def measure(
     if first is not None and first < model.head.shape[0]:
         reading.choose_first_token(first, log)
     text = reading.text(config.sequences_per_domain)
-    loss, domains = reading.losses(text)
+    loss, domains = reading.losses(text, log)
     error = _checked_error(loss, config.checkpoint)
     return EvaluationResult(
         key=config.key,
@@ -204,14 +205,18 @@ class _Reading:
             )
             raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
-    def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
-        """Losses of the mixture and of each domain."""
+    def losses(self, text: _Text, log: Log | None = None) -> tuple[Loss, dict[str, Loss]]:
+        """Losses of the mixture and of each domain; progress goes to `log`."""
+        size = max(1, self._batch_tokens // self.config.sequence_length)
+        batches = sum(
+            self.world.rounds(len(domain.tokens), size)
+            for domain in text.validation.domains.values()
+        )
+        check = self.check if log is None else _with_progress(self.check, log, batches)
         if not text.foreign:
-            size = max(1, self._batch_tokens // self.config.sequence_length)
-            losses = self.model.token_losses
-            return text.validation.evaluate(losses, self.world, size, self.check)
+            return text.validation.evaluate(self.model.token_losses, self.world, size, check)
         domains = {
-            name: converted_loss(self.model, theirs, self.world, self._batch_tokens, self.check)
+            name: converted_loss(self.model, theirs, self.world, self._batch_tokens, check)
             for name, theirs in text.foreign.items()
         }
         return mixed_loss(domains, text.validation.mixture), domains
@@ -233,6 +238,23 @@ class _Reading:
     @property
     def _batch_tokens(self) -> int:
         return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
+
+
+def _with_progress(check: Check, log: Log, batches: int) -> Check:
+    """`check`, called before each of about `batches` batches, which also says how far the evaluation is.
+
+    Text in a checkpoint's own tokens is cut into batches as it comes: it may take a few more or fewer.
+    """
+    began, numbers = time.monotonic(), itertools.count()
+
+    def checked() -> None:
+        check()
+        done = next(numbers)
+        if done:
+            left = (time.monotonic() - began) / done * max(0, batches - done)
+            log.progress("evaluate", done, max(done, batches), words=f"{left:.0f} s left")
+
+    return checked
 
 
 def _check_vocabulary(model: foreign_model.ForeignModel, data: PreparedData) -> None:

@@ -11,22 +11,30 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes events to `stream`, and progress at most every `seconds`, in words also to `people`."""
+    """Writes events to `stream` unless `events` is False, and progress at most every `seconds`, in words also to `people`."""
 
     def __init__(
-        self, stream: TextIO | None = None, *, seconds: float = 5.0, people: TextIO | None = None
+        self,
+        stream: TextIO | None = None,
+        *,
+        seconds: float = 5.0,
+        people: TextIO | None = None,
+        events: bool = True,
     ) -> None:
         self._stream = stream or sys.stdout
+        self._events = events
         self._people = people
         self._seconds = seconds
         self._due = 0.0
         self._terminal = self._stream.isatty()
 
     def event(self, event: str, **facts: Any) -> None:
-        """One JSON line."""
+        """One JSON line; without events, only the end of a progress bar."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
         if self._terminal:
             self._stream.write("\r\x1b[K")
+        if not self._events:
+            return
         self._stream.write(json.dumps({**line, **facts}, default=str) + "\n")
         self._stream.flush()
 

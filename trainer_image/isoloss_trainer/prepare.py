@@ -25,7 +25,12 @@ from isoloss_trainer.corpus import CorpusFile, find_files
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
-from isoloss_trainer.tokenization import check_keeps_text, load_tokenizer
+from isoloss_trainer.tokenization import (
+    MeasuredTokens,
+    TextTokenizer,
+    check_keeps_text,
+    load_tokenizer,
+)
 from isoloss_trainer.units import (
     BadDocuments,
     Preparation,
@@ -234,28 +239,61 @@ def _domain_data(
 ) -> tuple[records.DomainData, NDArray[np.uint64]]:
     """Write the domain's validation files and describe the whole domain."""
     held_out = _held_out(run, units)
-    encoded = run.tokenizer.encode_closed(held_out)
-    check_keeps_text(encoded, f"{run.config.tokenizer}, domain {source.name}", "tokenizer")
-    run.store.write(
-        f"{run.folder}/{shards.validation_texts(source.name)}", shards.pack_texts(held_out)
+    where = f"{run.config.tokenizer}, domain {source.name}"
+    encoded, shown = write_held_out(
+        run.store, run.folder, source.name, run.tokenizer, held_out, where
     )
-    folder = f"{source.name}/validation"
-    validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])
-    lengths = _write_array(run, f"{folder}-lengths.bin", [part.lengths for part in encoded])
+    data = shown.model_copy(
+        update={
+            "training": tuple(shard for part in prepared for shard in part.shards),
+            "training_documents": sum(part.documents for part in prepared),
+            "training_tokens": sum(part.tokens for part in prepared),
+            "training_bytes": sum(part.bytes for part in prepared),
+            "bad_documents": sum(part.bad.count for part in prepared),
+        }
+    )
+    return data, sketches([part.tokens[:-1] for part in encoded])
+
+
+def write_held_out(
+    store: Store,
+    folder: str,
+    name: str,
+    tokenizer: TextTokenizer,
+    held_out: list[str],
+    where: str,
+) -> tuple[list[MeasuredTokens], records.DomainData]:
+    """Write the validation files of a domain below `folder`; their tokens, and the domain without training text.
+
+    Raises BadData(TokenizerLosesText), which says `where`.
+    """
+    encoded = tokenizer.encode_closed(held_out)
+    check_keeps_text(encoded, where, "tokenizer")
+    store.write(f"{folder}/{shards.validation_texts(name)}", shards.pack_texts(held_out))
+
+    def array(path: str, parts: list[NDArray[np.uint32]]) -> records.Shard:
+        """A number per validation token."""
+        content = np.concatenate([*parts, np.empty(0, np.uint32)]).astype("<u4").tobytes()
+        store.write(f"{folder}/{path}", content)
+        digest = hashlib.sha256(content).hexdigest()
+        return records.Shard(path=path, tokens=len(content) // 4, sha256=digest)
+
+    validation = array(f"{name}/validation.bin", [part.tokens for part in encoded])
     data = records.DomainData(
-        name=source.name,
-        training=tuple(shard for part in prepared for shard in part.shards),
-        training_documents=sum(part.documents for part in prepared),
-        training_tokens=sum(part.tokens for part in prepared),
-        training_bytes=sum(part.bytes for part in prepared),
+        name=name,
+        training=(),
+        training_documents=0,
+        training_tokens=0,
+        training_bytes=0,
         validation=validation,
         validation_documents=len(held_out),
         validation_tokens=validation.tokens,
         validation_bytes=sum(len(text.encode()) for text in held_out),
-        validation_lengths=lengths,
-        bad_documents=sum(part.bad.count for part in prepared),
+        validation_lengths=array(
+            f"{name}/validation-lengths.bin", [part.lengths for part in encoded]
+        ),
     )
-    return data, sketches([part.tokens[:-1] for part in encoded])
+    return encoded, data
 
 
 def _held_out(run: Preparation, units: list[Unit]) -> list[str]:
@@ -274,14 +312,6 @@ def _held_out(run: Preparation, units: list[Unit]) -> list[str]:
             )
         texts.update(found)
     return sorted(texts, key=document_hash)
-
-
-def _write_array(run: Preparation, path: str, parts: list[NDArray[np.uint32]]) -> records.Shard:
-    """Write a number per validation token."""
-    content = np.concatenate([*parts, np.empty(0, np.uint32)]).astype("<u4").tobytes()
-    run.store.write(f"{run.folder}/{path}", content)
-    digest = hashlib.sha256(content).hexdigest()
-    return records.Shard(path=path, tokens=len(content) // 4, sha256=digest)
 
 
 def _require_enough(config: records.PrepareConfig, domain: records.DomainData) -> None:

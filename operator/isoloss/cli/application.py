@@ -50,6 +50,7 @@ SUMMARIES = {
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
     "open": "Open the report page of a sweep or a prediction in a browser.",
+    "measure": "Measure the initial loss of a checkpoint on text.",
     "init": "Write manifests for a checkpoint, and what they cost.",
     "plan": "Show what a sweep would train and cost.",
 }

@@ -34,7 +34,7 @@ OPTIONS = (
     _option(
         "initial_loss",
         float | None,
-        "The checkpoint's loss on the validation data of the laws, nats per token.",
+        "The checkpoint's loss on the validation data of the laws, nats per token, as `isoloss measure` prints it.",
     ),
     _option("initial_loss_standard_error", float, "Standard error of the initial loss.", 0.0),
     _option("cpt_flops", float | None, "Planned compute in FLOPs."),

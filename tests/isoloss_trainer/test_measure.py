@@ -1,0 +1,132 @@
+"""`isoloss measure`: the loss that `isoloss predict --initial-loss` takes, from a folder and files of text."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from isoloss.cli.application import run
+from tests.isoloss_trainer.builders import (
+    END,
+    LLAMA,
+    SEQUENCE_LENGTH,
+    documents,
+    make_tokenizer,
+    write_json_lines,
+)
+from tests.isoloss_trainer.test_evaluate import save
+
+TEXTS = documents(24, 24_000)
+LENGTH = ("--sequence-length", str(SEQUENCE_LENGTH))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    tokenizer = make_tokenizer(tmp_path / "tokenizer", TEXTS)
+    return save(tmp_path / "model", LLAMA, tokenizer)
+
+
+@pytest.fixture
+def held_out(tmp_path: Path) -> Path:
+    file = tmp_path / "held-out.jsonl"
+    write_json_lines(file, TEXTS)
+    return file
+
+
+def own_loss(checkpoint: Path, length: int) -> float:
+    """Nats per token by transformers' own model, over all whole sequences of the documents in a row."""
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    end = tokenizer.token_to_id(END)
+    stream = [token for text in TEXTS for token in (*tokenizer.encode(text).ids, end)]
+    count = (len(stream) - 1) // length
+    model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    rows = torch.tensor([stream[i * length : (i + 1) * length + 1] for i in range(count)])
+    with torch.no_grad():
+        logits = model(rows[:, :-1]).logits
+    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+
+
+def test_the_loss_of_all_of_the_text_is_transformers_own(
+    checkpoint: Path, held_out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = (*LENGTH, "--sequences", "100000", "--json")
+    assert run(["measure", str(checkpoint), str(held_out), *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["initial_loss"] == pytest.approx(own_loss(checkpoint, SEQUENCE_LENGTH), abs=1e-5)
+    assert 0 < found["standard_error"] < 0.1
+    assert found["same_tokenizer"]
+
+
+def test_what_is_printed_ends_with_the_command_to_type_next(
+    checkpoint: Path, held_out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["measure", str(checkpoint), str(held_out), *LENGTH]) == 0
+    printed = capsys.readouterr()
+    loss = re.search(r"initial loss +(\S+) ± \S+ nats per token\n", printed.out)
+    assert loss is not None, printed.out
+    last = printed.out.splitlines()[-1].split()
+    assert last[:3] == ["isoloss", "predict", "laws.json"]
+    assert last[last.index("--initial-loss") + 1] == loss[1]
+    assert not printed.err  # no bar where nobody looks
+
+
+def test_text_files_are_a_document_each_and_a_sequence_is_as_long_as_the_model_reads(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    for file, text in zip(files, TEXTS, strict=False):
+        file.write_text(text)
+    assert run(["measure", str(checkpoint), *map(str, files)]) == 0
+    assert "in sequences of 64\n" in capsys.readouterr().out
+
+
+def test_the_loss_is_per_token_of_the_tokenizer_that_is_given(
+    checkpoint: Path, held_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = {}
+    coarse = make_tokenizer(tmp_path / "coarse", TEXTS, vocabulary=300)
+    for name, options in {"own": (), "other": ("--tokenizer", str(coarse))}.items():
+        assert run(["measure", str(checkpoint), str(held_out), *LENGTH, *options, "--json"]) == 0
+        losses[name] = json.loads(capsys.readouterr().out)
+    assert not losses["other"]["same_tokenizer"]
+    assert losses["other"]["initial_loss"] < losses["own"]["initial_loss"]  # of shorter tokens
+    per_byte = [found["nats_per_byte"] for found in losses.values()]
+    assert per_byte[0] == pytest.approx(per_byte[1], rel=0.03)
+
+
+def test_what_cannot_be_measured_names_the_file_or_option(
+    checkpoint: Path, held_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "one.txt"
+    one.write_text(TEXTS[0])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    named = shutil.copy(held_out, tmp_path / "rows.csv")
+    weightless = tmp_path / "weightless"
+    shutil.copytree(checkpoint, weightless)
+    (weightless / "model.safetensors").unlink()
+    cases = {
+        (str(checkpoint), str(one), *LENGTH): "at least 2 documents",
+        (str(checkpoint), str(held_out), "--sequence-length", "60000"): "--sequence-length",
+        (str(checkpoint), str(tmp_path / "absent.jsonl")): "nothing matches",
+        (str(checkpoint), str(empty)): "/*",
+        (str(checkpoint), str(named)): "rows.csv",
+        (str(checkpoint), str(held_out), "--text-field", "body"): "no field 'body'; fields: text",
+        (str(tmp_path / "absent"), str(held_out)): "absent",
+        (str(weightless), str(held_out), *LENGTH): "weightless",
+        (str(checkpoint), str(held_out), "--tokenizer", str(empty)): "no tokenizer.json",
+    }
+    for arguments, part in cases.items():
+        assert run(["measure", *arguments]) == 2, arguments
+        printed = capsys.readouterr()
+        assert printed.err.startswith("isoloss: "), arguments
+        assert part in printed.err, arguments
+        assert "Traceback" not in printed.err
+        assert not printed.out
+        assert run(["measure", *arguments, "--json"]) == 2
+        assert part in json.loads(capsys.readouterr().out)["error"]["message"]
