@@ -130,3 +130,33 @@ def test_what_cannot_be_measured_names_the_file_or_option(
         assert not printed.out
         assert run(["measure", *arguments, "--json"]) == 2
         assert part in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        (b"{nope", "config.json: JSONDecodeError"),
+        (b'{"model_type": "\xe9"}', "config.json: UnicodeDecodeError"),
+        (b"[1]", "config.json: TypeError"),
+        (b"{}", "config.json: KeyError"),
+        (1, "max_position_embeddings 1 is below"),
+        (-1, "max_position_embeddings -1 is below"),
+    ],
+)
+def test_a_config_that_says_nothing_usable_is_named(
+    checkpoint: Path,
+    held_out: Path,
+    capsys: pytest.CaptureFixture[str],
+    config: bytes | int,
+    part: str,
+) -> None:
+    file = checkpoint / "config.json"
+    if isinstance(config, int):
+        of_model = {**json.loads(file.read_text()), "max_position_embeddings": config}
+        config = json.dumps(of_model).encode()
+    file.write_bytes(config)
+    assert run(["measure", str(checkpoint), str(held_out)]) == 2
+    printed = capsys.readouterr()
+    assert part in printed.err
+    assert printed.err.count("\n") == 1
+    assert not printed.out

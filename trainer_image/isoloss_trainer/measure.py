@@ -24,7 +24,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import measure as measured
-from isoloss_trainer.foreign_model import fetch_directory
+from isoloss_trainer.foreign_model import fetch_directory, read_config
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.log import Log
@@ -35,8 +35,8 @@ from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.world import World
 
 DOMAIN = "text"
-LONGEST = 2048
-"""Tokens of a sequence, unless another length is given or the model reads fewer."""
+SHORTEST, LONGEST = 8, 2048
+"""Tokens of a sequence; the longest unless another length is given or the model reads fewer."""
 ANSWERED, BAD_INPUT, INTERRUPTED = 0, 2, 130
 """Exit codes, those of every command of isoloss."""
 
@@ -67,7 +67,7 @@ def measure(
     sequence_length: Annotated[
         int | None,
         typer.Option(
-            min=8,
+            min=SHORTEST,
             help=f"Tokens of a sequence: that of the laws' runs. Default: {LONGEST}, or what the model reads.",
         ),
     ] = None,
@@ -98,7 +98,8 @@ def _measured(
     try:
         with scratch_folder() as scratch, preferred_kernels(world):
             own = _uri(checkpoint)
-            length = sequence_length or _longest(fetch_directory(own, scratch / "config"))
+            config_json = read_config(fetch_directory(own, scratch / "config"), own)
+            length = sequence_length or _longest(config_json)
             data = _prepared(
                 _uri(tokenizer) if tokenizer else own, texts, text_field, length, scratch
             )
@@ -129,12 +130,13 @@ def _uri(path: str) -> str:
     return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
-def _longest(folder: Path) -> int:
-    """Tokens of a sequence that the model in `folder` reads, at most LONGEST."""
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    config = {**config, **config.get("text_config", {})}
+def _longest(config: dict[str, Any]) -> int:
+    """Tokens of a sequence that the model of a config.json reads, at most LONGEST."""
+    of_text = config.get("text_config")
+    config = {**config, **(of_text if isinstance(of_text, dict) else {})}
     places = config.get("max_position_embeddings") or config.get("n_positions")
-    return min(LONGEST, places) if isinstance(places, int) else LONGEST
+    # A length that no sequence has is refused by the evaluation, which names it.
+    return min(LONGEST, places) if isinstance(places, int) and places >= SHORTEST else LONGEST
 
 
 def _prepared(
