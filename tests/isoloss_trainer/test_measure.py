@@ -117,7 +117,7 @@ def test_what_cannot_be_measured_names_the_file_or_option(
         (str(checkpoint), str(empty)): "/*",
         (str(checkpoint), str(named)): "rows.csv",
         (str(checkpoint), str(held_out), "--text-field", "body"): "no field 'body'; fields: text",
-        (str(tmp_path / "absent"), str(held_out)): "absent",
+        (str(tmp_path / "absent"), str(held_out)): "absent: there is no such folder",
         (str(weightless), str(held_out), *LENGTH): "weightless",
         (str(checkpoint), str(held_out), "--tokenizer", str(empty)): "no tokenizer.json",
     }

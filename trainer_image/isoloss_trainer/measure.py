@@ -97,7 +97,7 @@ def _measured(
     log = Log(sys.stderr if sys.stderr.isatty() else io.StringIO(), events=False)
     try:
         with scratch_folder() as scratch, preferred_kernels(world):
-            own = _uri(checkpoint)
+            own = _folder(checkpoint)
             config_json = read_config(fetch_directory(own, scratch / "config"), own)
             length = sequence_length or _longest(config_json)
             data = _prepared(
@@ -124,6 +124,13 @@ def _measured(
         return _print_error(ending.message, as_json=as_json)
     print(json.dumps(_document(found), indent=2) if as_json else _in_words(found, length))
     return ANSWERED
+
+
+def _folder(path: str) -> str:
+    """Its URI. Raises BadData if it is a path and no folder is there."""
+    if "://" not in path and not Path(path).is_dir():
+        raise BadData("NotACheckpoint", f"{path}: there is no such folder")
+    return _uri(path)
 
 
 def _uri(path: str) -> str:
