@@ -163,7 +163,7 @@ def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
     init: Isoloss, llama: str
 ) -> None:
     """Of an 8B model. The expected cost alone was a quarter of 43B tokens when designs were as large as half of the run
-    allowed. A run of ten times the tokens is worth a dearer sweep that is a smaller share of it."""
+    allowed. A run of ten times the tokens is worth a dearer sweep, and loses less with it as a share of the run."""
     found = []
     for tokens, cost in (("43B", 0.08), ("430B", 0.03)):
         asked = ("--checkpoint", llama, *CORPUS, "--tokens", tokens, "--out", f"{tokens}.yaml")
@@ -176,7 +176,7 @@ def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
         found.append((min(sums), chosen))
     (sum_of_short, short), (sum_of_long, long) = found
     assert short["expected_hours"] < long["expected_hours"] < 20 * short["expected_hours"]
-    assert long["expected_cost_share"] < short["expected_cost_share"]
+    assert long["expected_regret_share"] < short["expected_regret_share"]
     assert sum_of_long < sum_of_short
 
 
@@ -610,10 +610,11 @@ def test_proxies_fit_the_accelerators_that_there_are(init: Isoloss, tmp_path: Pa
 
 def test_more_accelerators_than_a_sweep_may_use_are_left_out(init: Isoloss, llama: str) -> None:
     asked = ("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--accelerators", 100_000)
-    assert init(*asked).code == 0
+    sizes = init(*asked, "--json").document["sizes"]
     assert specs(Path("llama-3-8b.yaml"))[0].parallelism == 1000
+    most = 1000 * max(size["accelerators"] for size in sizes)
     written = Path("llama-3-8b.yaml").read_text()
-    assert "parallelism: 1000 # Jobs at a time, on 8000 accelerators" in written
+    assert f"parallelism: 1000 # Jobs at a time, on {most} accelerators" in written
 
 
 @pytest.mark.parametrize("name", ["*", "part-[0-9]", "x.JSONL.zst", "*.{json,txt}", "v1.5/"])
@@ -671,15 +672,18 @@ def test_proxies_whose_training_does_not_fit_a_node_are_given_several(
     ended = init(*asked, "--accelerators", 64)
     assert ended.code == 0, ended.err
     path = Path("deepseek.yaml")
-    nodes = [proxy.nodes or 1 for proxy in specs(path)[0].proxies]
-    assert nodes == [1, 8]
-    assert path.read_text().count("nvidia.com/gpu: 8}") == 1
+    *small, largest = [proxy.nodes or 1 for proxy in specs(path)[0].proxies]
+    assert largest == 8
+    assert set(small) == {1}
+    assert "nvidia.com/gpu: 8}" in path.read_text()
     plan = isoloss("plan", path, "--json")
     assert plan.code == 0, plan.err
-    assert [size["accelerators"] for size in plan.document["sizes"]] == [8, 64]
+    *few_each, most = [size["accelerators"] for size in plan.document["sizes"]]
+    assert most == 64
+    assert max(few_each) <= 8
     assert all(size["fits"]["80 GB"] for size in plan.document["sizes"])
     few = init(*asked, "--accelerators", 8, "--out", "few.yaml")
-    assert [proxy.nodes for proxy in specs(Path("few.yaml"))[0].proxies] == [None, None]
+    assert {proxy.nodes for proxy in specs(Path("few.yaml"))[0].proxies} == {None}
     regrets = [
         next(each["expected_regret"] for each in found.document["designs"] if each["chosen"])
         for found in (ended, few)
