@@ -154,7 +154,7 @@ def _not_a_checkpoint(message: str) -> BadData:
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
-    described = read_config(folder, uri)
+    described = _refuse_remote_code(folder, uri)
     model_class = _model_class(str(described["model_type"]))
     from transformers import AutoConfig
 
@@ -193,7 +193,7 @@ def load_network(
     """
     import transformers
 
-    described = read_config(folder, uri)
+    described = _refuse_remote_code(folder, uri)
     model_class = _model_class(str(described["model_type"]))
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with _named(uri), _as_numbers(folder, uri, described) as config:
@@ -383,7 +383,7 @@ def _refuse_codes(folder: Path, uri: str) -> None:
             raise BadData("NotACheckpoint", message, FIELD)
 
 
-def read_config(folder: Path, uri: str) -> dict[str, Any]:
+def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
     """Returns config.json. Raises BadData if it names no type of model, or one that needs remote code."""
     try:
         config = json.loads((folder / "config.json").read_bytes())

@@ -24,17 +24,17 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import measure as measured
-from isoloss_trainer.foreign_model import fetch_directory, read_config
+from isoloss_trainer.hub import directory
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.log import Log
 from isoloss_trainer.prepare import write_held_out
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption, explain
-from isoloss_trainer.tokenization import load_tokenizer
+from isoloss_trainer.tokenization import load_tokenizer, read_json
 from isoloss_trainer.world import World
 
-DOMAIN = "text"
+DOMAIN, CONFIG = "text", "config.json"
 SHORTEST, LONGEST = 8, 2048
 """Tokens of a sequence; the longest unless another length is given or the model reads fewer."""
 ANSWERED, BAD_INPUT, INTERRUPTED = 0, 2, 130
@@ -98,11 +98,9 @@ def _measured(
     try:
         with scratch_folder() as scratch, preferred_kernels(world):
             own = _folder(checkpoint)
-            config_json = read_config(fetch_directory(own, scratch / "config"), own)
-            length = sequence_length or _longest(config_json)
-            data = _prepared(
-                _uri(tokenizer) if tokenizer else own, texts, text_field, length, scratch
-            )
+            length = sequence_length or _longest(own)
+            of_tokens = _folder(tokenizer) if tokenizer else own
+            data = _prepared(of_tokens, texts, text_field, length, scratch)
             config = EvaluateConfig(
                 data_digest=data.manifest.digest,
                 mixture={DOMAIN: 1.0},
@@ -137,8 +135,12 @@ def _uri(path: str) -> str:
     return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
-def _longest(config: dict[str, Any]) -> int:
-    """Tokens of a sequence that the model of a config.json reads, at most LONGEST."""
+def _longest(checkpoint: str) -> int:
+    """Tokens of a sequence that the model of a checkpoint reads, at most LONGEST.
+
+    A config.json that is of no use says nothing of it: the evaluation refuses it.
+    """
+    config = read_json(directory(checkpoint, (CONFIG,)), CONFIG)
     of_text = config.get("text_config")
     config = {**config, **(of_text if isinstance(of_text, dict) else {})}
     places = config.get("max_position_embeddings") or config.get("n_positions")

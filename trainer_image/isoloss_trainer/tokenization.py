@@ -154,7 +154,7 @@ def load_tokenizer(uri: str) -> TextTokenizer:
 
 def _check_size(folder: Store, entries: int) -> None:
     """Compare the tokenizer with the model of its folder, if there is one. Raises BadData(TokenizerNotLoadable)."""
-    config = _read_json(folder, "config.json")
+    config = read_json(folder, "config.json")
     text = config.get("text_config")
     size = (text if isinstance(text, dict) else config).get("vocab_size")
     if isinstance(size, int) and entries < FEWEST_ENTRIES * size:
@@ -176,12 +176,12 @@ def _unknown_token(description: dict[str, Any], tokenizer: Tokenizer) -> int | N
 def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
     """The end-of-document token as the directory's own files name it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        token = _read_json(folder, name).get("eos_token")
+        token = read_json(folder, name).get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
     for name in ("generation_config.json", "config.json"):
-        number = _read_json(folder, name).get("eos_token_id")
+        number = read_json(folder, name).get("eos_token_id")
         number = number[0] if isinstance(number, list) and number else number
         if isinstance(number, int) and tokenizer.id_to_token(number) is not None:
             return number
@@ -197,7 +197,7 @@ def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     added = tokenizer.encode("a", add_special_tokens=True).ids
     if len(added) > len(bare) and added[0] != bare[0]:
         return int(added[0])
-    config = _read_json(folder, "tokenizer_config.json")
+    config = read_json(folder, "tokenizer_config.json")
     token = config.get("bos_token") if config.get("add_bos_token") else None
     text = token.get("content") if isinstance(token, dict) else token
     number = tokenizer.token_to_id(text) if isinstance(text, str) else None
@@ -245,7 +245,8 @@ def _lengths(widths: NDArray[np.int64], ends: list[int]) -> NDArray[np.uint32]:
     return lengths.astype(np.uint32)
 
 
-def _read_json(folder: Store, name: str) -> dict[str, Any]:
+def read_json(folder: Store, name: str) -> dict[str, Any]:
+    """An object in a file of `folder`; empty if the file is absent or holds none. Raises StoreUnavailable."""
     try:
         value = json.loads(folder.read(name))
     except (NotFound, ValueError):

@@ -20,8 +20,8 @@ from isoloss.laws.answer.composition import (
     CHECKPOINTS,
     FADE_ERROR,
     RATE_ERROR,
-    RATED,
-    RATED_ERROR,
+    RATIO_EXPONENT,
+    RATIO_EXPONENT_ERROR,
     YOUNG_ERROR,
     YOUNG_TOKENS,
     CompositionError,
@@ -95,17 +95,19 @@ def test_a_checkpoint_that_was_pretrained_slower_wants_less_within_what_was_meas
     usual = answered()
     of_laws = usual.variants["paper"].learning_rate.value
     half = answered(pretraining_learning_rate=of_laws / 2)
-    assert half.learning_rate.value == pytest.approx(usual.learning_rate.value * 0.5**RATED)
+    assert half.learning_rate.value == pytest.approx(
+        usual.learning_rate.value * 0.5**RATIO_EXPONENT
+    )
     assert half.batch_size_raw == usual.batch_size_raw
     assert half.variants["paper"] == usual.variants["paper"]
     log_share = np.log(usual.cpt_flops / usual.total_flops.value)
     young = YOUNG_ERROR / (1.0 + np.exp(3.0) / YOUNG_TOKENS)
-    more = [RATE_ERROR, FADE_ERROR * log_share, young, RATED_ERROR * np.log(2.0)]
+    more = [RATE_ERROR, FADE_ERROR * log_share, young, RATIO_EXPONENT_ERROR * np.log(2.0)]
     bare = answered(composition_error=(0.0, 0.0))
     reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * np.linalg.norm(more)
     assert half_widths(half)[0] == pytest.approx(np.hypot(half_widths(bare)[0], reach), rel=1e-3)
     (sentence,) = [w for w in half.warnings if "was pre-trained at" in w]
-    assert f"0.50 of the laws' learning rate: learning rate x{0.5**RATED:.2f}" in sentence
+    assert f"0.50 of the laws' learning rate: learning rate x{0.5**RATIO_EXPONENT:.2f}" in sentence
     assert answered(pretraining_learning_rate=of_laws).learning_rate == usual.learning_rate
     for ratio in (0.2, 1.5):
         query = PredictionQuery(

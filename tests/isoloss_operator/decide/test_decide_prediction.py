@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.answer.composition import RATED
+from isoloss.laws.answer.composition import RATIO_EXPONENT
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
@@ -471,7 +471,7 @@ def test_the_rate_of_a_checkpoints_pretraining_moves_the_answer_or_is_refused() 
     }
     slower = decide_prediction(asked[0.5]).status.learning_rate
     factor = float(slower.value) / float(usual.learning_rate.value)
-    assert factor == pytest.approx(0.5**RATED, rel=0.02)
+    assert factor == pytest.approx(0.5**RATIO_EXPONENT, rel=0.02)
     ready = condition(decide_prediction(asked[3.0]), "Ready")
     assert ready[0] == "False"
     assert ready[1] == "ExtrapolationTooFar"

@@ -12,7 +12,7 @@ compute that is still to come:
 batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
 small one, and a continued run has that behind it.
 
-If it is known at which learning rate the checkpoint was pre-trained, ln LR also moves by RATED times the logarithm of that rate over
+If it is known at which learning rate the checkpoint was pre-trained, ln LR also moves by RATIO_EXPONENT times the logarithm of that rate over
 the laws', from a quarter to 1.3 times theirs: measured on decayed checkpoints of two sizes, and averaged ones of one.
 
 The error is in every interval of a continued run until validation runs of the user's own replace it.
@@ -40,7 +40,7 @@ CHECKPOINTS = 56
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
 """Measured; below it both factors are an extrapolation."""
-RATED, RATED_ERROR = 0.48, 0.1
+RATIO_EXPONENT, RATIO_EXPONENT_ERROR = 0.48, 0.1
 """Elasticity of the learning rate with that of pre-training over the laws', and its standard error: 0.41 and 0.56 at two sizes."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.25, 1.3
 """Measured."""
@@ -105,7 +105,9 @@ def composition_error(question: Question) -> CompositionError:
     # What the paper's composition leaves out is an error of it.
     wanted, given = _moves("Measured", share), _moves(question.composition, share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
-    of_ratio = RATED_ERROR * question.log_ratio if question.composition == "Measured" else 0.0
+    of_ratio = (
+        RATIO_EXPONENT_ERROR * question.log_ratio if question.composition == "Measured" else 0.0
+    )
     young = _young(question.tokens_per_param)
     log_rate = hypot(RATE_ERROR, FADE_ERROR * share, young, of_rate, of_ratio)
     return CompositionError(log_rate, hypot(BATCH_ERROR, of_batch), float(CHECKPOINTS), _SOURCE)
@@ -124,7 +126,7 @@ def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
     return FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
 
 
-def rated(question: Question, of_laws: Point) -> Question:
+def with_rate_ratio(question: Question, of_laws: Point) -> Question:
     """With the ratio of the checkpoint's learning rate to that of the laws at C_total, if it is known."""
     if question.pretraining_rate is None or not question.composes:
         return question
@@ -157,7 +159,7 @@ def composed(point: Point, question: Question, level: float) -> Point:
     """
     error = composition_error(question)
     of_rate, of_batch = _moves(question.composition, question.log_share)
-    of_rate += RATED * question.log_ratio if question.composition == "Measured" else 0.0
+    of_rate += RATIO_EXPONENT * question.log_ratio if question.composition == "Measured" else 0.0
     reach = error.reach(level)
     return replace(
         point,
@@ -204,7 +206,7 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
     if question.log_ratio:
         found.append(
             f"The checkpoint was pre-trained at {np.exp(question.log_ratio):.2f} of the laws' learning rate: learning rate "
-            f"x{np.exp(RATED * question.log_ratio):.2f}, as tiny models wanted."
+            f"x{np.exp(RATIO_EXPONENT * question.log_ratio):.2f}, as tiny models wanted."
         )
     error = composition_error(question)
     sentence = error.sentence(of_batch=question.batch_size is None)

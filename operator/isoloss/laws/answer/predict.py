@@ -24,8 +24,8 @@ from isoloss.laws.answer.composition import (
     composition_covariance,
     composition_sentences,
     other_composition,
-    rated,
     refuse_ratio,
+    with_rate_ratio,
 )
 from isoloss.laws.answer.limits import (
     implausible,
@@ -151,7 +151,7 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
     found = optimum.best_pair(laws, question)
     if found is None:
         return Refused(_no_place(laws), laws.warnings)
-    question = rated(question, found.point)
+    question = with_rate_ratio(question, found.point)
     answer = composed(found.point, question, laws.options.interval)
     refusal = refuse_ratio(question) or _refuse(laws, question, found, answer)
     if refusal is not None:
