@@ -80,6 +80,20 @@ def test_the_joint_surface_is_written_over_parameters_and_tokens() -> None:
     assert formulas.surface_quality(surface) == "30 (N, D) cells, residual 0.0012 nats"
 
 
+def test_a_curvature_that_is_rounding_is_not_shown() -> None:
+    """Of two sizes the curvature over sizes is 0 but for the last digits."""
+    of_two_sizes = OptimumTrends(
+        learning_rate=Trend(math.log(1e-3), -0.5, 0.0, of_params_squared=3.1e-17),
+        batch_size=Trend(math.log(100), 0.0, 0.5, of_tokens_squared=-2e-16),
+        log_params_centre=math.log(1e8),
+        log_tokens_centre=math.log(1e10),
+    )
+    assert (
+        formulas.surface_formula(SurfaceLaw("fitted", optimum=of_two_sizes))
+        == "LR = 0.001 * n^-0.5; B = 100 * d^0.5; n = N / 1e8, d = D / 1e10"
+    )
+
+
 def test_refused_laws_have_no_formula() -> None:
     refused = HyperparameterLaw("learning_rate", "refused", "PowerLawOfLoss")
     assert formulas.hyperparameter_formula(refused) == ""
