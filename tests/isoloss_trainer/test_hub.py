@@ -3,6 +3,7 @@ the client reads its address when it is imported, so each test asks in a process
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,4 +132,21 @@ def test_an_unknown_name_on_the_hub_is_bad_data_and_an_unreachable_hub_a_storage
     assert all(name in line for name, line in zip(names, lines, strict=False))
     away = on_hub(python, endpoint, tmp_path / "away", *measured[:1], corpora[1])
     assert [line.split()[1] for line in away] == ["StoreUnavailable"] * 2, away
-    assert "the hub cannot be reached" in away[0]
+    assert f"the hub at {endpoint} cannot be reached (Got: ConnectError" in away[0]
+    assert "check the network and HF_ENDPOINT" in away[0]
+
+
+@pytest.mark.slow
+def test_a_hub_that_takes_connections_and_says_nothing_is_given_up(
+    prepared: Prepared, root: Path, tmp_path: Path, python: WarmPython
+) -> None:
+    source = DomainSource(name="a", uri="hf://datasets/lab/corpus/*.jsonl", text_field="text")
+    asked = (
+        prepared.evaluate_task("hf://lab/model"),
+        prepare_task(uri(root / "datasets" / "lab" / "corpus"), uri(tmp_path), domains=(source,)),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        lines = on_hub(python, endpoint, tmp_path, *asked, HF_HUB_ETAG_TIMEOUT="1")
+    assert [line.split()[1] for line in lines] == ["StoreUnavailable"] * 2, lines
+    assert "timed out" in lines[0]

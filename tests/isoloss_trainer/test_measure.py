@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.isoloss_trainer.builders import (
     SEQUENCE_LENGTH,
     documents,
     make_tokenizer,
+    uri,
     write_json_lines,
 )
 from tests.isoloss_trainer.test_evaluate import save
@@ -113,13 +115,28 @@ def test_what_cannot_be_measured_names_the_file_or_option(
     cases = {
         (str(checkpoint), str(one), *LENGTH): "at least 2 documents",
         (str(checkpoint), str(held_out), "--sequence-length", "60000"): "--sequence-length",
-        (str(checkpoint), str(tmp_path / "absent.jsonl")): "nothing matches",
-        (str(checkpoint), str(empty)): "/*",
-        (str(checkpoint), str(named)): "rows.csv",
+        (
+            str(checkpoint),
+            str(tmp_path / "absent.jsonl"),
+        ): f"nothing matches {uri(tmp_path)}/absent.jsonl",
+        (
+            str(checkpoint),
+            str(empty),
+        ): f"{uri(empty)} matches folders and no file: write {uri(empty)}/*",
+        (str(checkpoint), str(named)): f"{named}: expected .parquet",
+        (
+            "lab/model",
+            str(held_out),
+        ): "for the repository on the Hugging Face hub write hf://lab/model",
         (str(checkpoint), str(held_out), "--text-field", "body"): "no field 'body'; fields: text",
         (str(tmp_path / "absent"), str(held_out)): "absent: there is no such folder",
         (str(weightless), str(held_out), *LENGTH): "weightless",
-        (str(checkpoint), str(held_out), "--tokenizer", str(empty)): "no tokenizer.json",
+        (
+            str(checkpoint),
+            str(held_out),
+            "--tokenizer",
+            str(empty),
+        ): "no tokenizer.json: save_pretrained",
     }
     for arguments, part in cases.items():
         assert run(["measure", *arguments]) == 2, arguments
@@ -160,3 +177,36 @@ def test_a_config_that_says_nothing_usable_is_named(
     assert part in printed.err
     assert printed.err.count("\n") == 1
     assert not printed.out
+
+
+@pytest.mark.parametrize("unreachable", ["checkpoint", "tokenizer", "text"])
+def test_a_server_that_cannot_be_reached_is_named_after_a_few_tries(
+    checkpoint: Path,
+    held_out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unreachable: str,
+) -> None:
+    """A pod tries for minutes. Somebody who waits at a terminal would take the command for hung."""
+    asked, away = [str(checkpoint), str(held_out)], "s3://bucket/model"
+    given = {
+        "checkpoint": [away, str(held_out)],
+        "tokenizer": [*asked, "--tokenizer", away],
+        "text": [str(checkpoint), f"{away}/*.jsonl"],
+    }
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        endpoint = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    # Nobody listens at the port any more.
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    pauses: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", pauses.append)
+    assert run(["measure", *given[unreachable]]) == 2
+    printed = capsys.readouterr()
+    assert away in printed.err
+    assert "Could not connect" in printed.err
+    assert len(pauses) <= 3

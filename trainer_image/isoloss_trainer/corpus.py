@@ -13,6 +13,7 @@ import fsspec
 
 from isoloss_contract.records import DomainSource, preparation
 from isoloss_contract.store import StoreUnavailable
+from isoloss_trainer.hub import limit_silence
 from isoloss_trainer.termination import BadData, TrainerError
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
@@ -66,8 +67,11 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
     _SUCCESS, what is in _temporary/, or state.json beside .arrow. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
+    scheme = source.uri.partition("://")[0]
+    if scheme == "hf":
+        limit_silence()
     try:
-        options = OPTIONS.get(source.uri.partition("://")[0], {})
+        options = OPTIONS.get(scheme, {})
         filesystem, pattern = fsspec.core.url_to_fs(
             source.uri, use_listings_cache=False, **options
         )
@@ -92,12 +96,12 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
         paths = [path for path in paths if not path.endswith(BESIDE_ARROW)]
     files = [_describe(path, found[path], source) for path in paths]
     if not files:
-        raise BadData("NoFiles", f"domain {source.name}: {_why_none(source.uri, found)}", field)
+        raise BadData("NoFiles", _why_none(source.uri, found), field)
     unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
     if unread and _has_files(filesystem, unread[0]):
         raise BadData(
             "NoFiles",
-            f"domain {source.name}: {source.uri} matches the folder {unread[0]}, whose files would be left out: name files "
+            f"{source.uri} matches the folder {unread[0]}, whose files would be left out: name files "
             f"alone, or those in folders with /* or /** at the end",
             field,
         )
@@ -137,8 +141,7 @@ def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFi
     if not kind:
         raise BadData(
             "UnknownFormat",
-            f"domain {source.name}: {path}: expected {preparation.IN_WORDS}"
-            f"{preparation.known_other_form(path)}",
+            f"{path}: expected {preparation.IN_WORDS}{preparation.known_other_form(path)}",
             f"domains.{source.name}.uri",
         )
     tag = next((info[name] for name in TAGS if info.get(name)), None)

@@ -21,24 +21,26 @@ from isoloss_contract.records import (
     EvaluationResult,
     content_key,
 )
-from isoloss_contract.store import Store
+from isoloss_contract.store import Patience, Store
 from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import measure as measured
-from isoloss_trainer.hub import directory
+from isoloss_trainer.hub import SCHEME, directory
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.log import Log
 from isoloss_trainer.prepare import write_held_out
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData, Interrupted, Interruption, explain
+from isoloss_trainer.termination import BadData, Interruption, explain
 from isoloss_trainer.tokenization import load_tokenizer, read_json
 from isoloss_trainer.world import World
 
 DOMAIN, CONFIG = "text", "config.json"
 SHORTEST, LONGEST = 8, 2048
 """Tokens of a sequence; the longest unless another length is given or the model reads fewer."""
-ANSWERED, BAD_INPUT, INTERRUPTED = 0, 2, 130
+ANSWERED, BAD_INPUT = 0, 2
 """Exit codes, those of every command of isoloss."""
+AT_A_TERMINAL = Patience(attempts=4)
+"""A person is told within seconds that a server cannot be reached; a pod tries for minutes (PATIENT)."""
 
 
 def measure(
@@ -92,13 +94,15 @@ def _measured(
     as_json: bool,
 ) -> int:
     """Print what was measured; returns the exit code."""
-    interruption, world = Interruption().listen(), World.of_environment()
+    # Nothing listens to signals, so that Ctrl-C ends whatever is going on.
+    interruption, world = Interruption(), World.of_environment()
     # Progress is for people: a bar on a terminal, and nothing in a pipe.
     log = Log(sys.stderr if sys.stderr.isatty() else io.StringIO(), events=False)
     try:
         with scratch_folder() as scratch, preferred_kernels(world):
             own = _folder(checkpoint)
-            length = sequence_length or _longest(own)
+            longest = _longest(own)
+            length = sequence_length or longest
             of_tokens = _folder(tokenizer) if tokenizer else own
             data = _prepared(of_tokens, texts, text_field, length, scratch)
             config = EvaluateConfig(
@@ -113,8 +117,6 @@ def _measured(
             task = EvaluateTask(config=config, store_uri=folder, data_uri=data.store.uri)
             found = measured(task, data, scratch, world, interruption, log)
             log.event("measured")
-    except Interrupted:
-        return INTERRUPTED
     except Exception as error:
         code, ending = explain(error)
         if code == 1:  # a bug
@@ -127,7 +129,11 @@ def _measured(
 def _folder(path: str) -> str:
     """Its URI. Raises BadData if it is a path and no folder is there."""
     if "://" not in path and not Path(path).is_dir():
-        raise BadData("NotACheckpoint", f"{path}: there is no such folder")
+        on_hub = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+        instead = (
+            f"; for the repository on the Hugging Face hub write {SCHEME}{path}" if on_hub else ""
+        )
+        raise BadData("NotACheckpoint", f"{path}: there is no such folder{instead}")
     return _uri(path)
 
 
@@ -138,9 +144,9 @@ def _uri(path: str) -> str:
 def _longest(checkpoint: str) -> int:
     """Tokens of a sequence that the model of a checkpoint reads, at most LONGEST.
 
-    A config.json that is of no use says nothing of it: the evaluation refuses it.
+    A config.json that cannot be used is left to the evaluation, which refuses it. Raises StoreUnavailable.
     """
-    config = read_json(directory(checkpoint, (CONFIG,)), CONFIG)
+    config = read_json(directory(checkpoint, (CONFIG,), AT_A_TERMINAL), CONFIG)
     of_text = config.get("text_config")
     config = {**config, **(of_text if isinstance(of_text, dict) else {})}
     places = config.get("max_position_embeddings") or config.get("n_positions")
@@ -152,7 +158,7 @@ def _prepared(
     tokenizer_uri: str, texts: list[str], text_field: str, length: int, scratch: Path
 ) -> PreparedData:
     """All documents of `texts`, held out. Raises BadData and StoreUnavailable."""
-    tokenizer = load_tokenizer(tokenizer_uri)
+    tokenizer = load_tokenizer(tokenizer_uri, AT_A_TERMINAL)
     documents: dict[str, None] = {}
     for uri in map(_uri, texts):
         filesystem, files = find_files(DomainSource(name=DOMAIN, uri=uri, text_field=text_field))

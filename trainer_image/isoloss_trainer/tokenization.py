@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from isoloss_contract.records import content_key
-from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_contract.store import BadRecord, NotFound, Patience, Store
 from isoloss_trainer.hub import directory
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
@@ -114,13 +115,15 @@ LOST_CHARACTERS = 20
 """Of the first text that is lost, as a message shows it."""
 
 
-def load_tokenizer(uri: str) -> TextTokenizer:
+def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable or NotOnHub), StoreUnavailable."""
-    folder = directory(uri, FILES)
+    folder = directory(uri, FILES, patience)
     try:
         content = folder.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:
-        raise _bad(f"{uri}: no tokenizer.json") from error
+        raise _bad(
+            f"{uri}: no tokenizer.json: save_pretrained of a fast tokenizer writes it, or name another folder as tokenizer"
+        ) from error
     except BadRecord as error:
         raise _bad(str(error)) from error
     try:
