@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from isoloss_contract.records import DomainSource
 from isoloss_trainer.evaluate import evaluate
@@ -75,11 +76,71 @@ def test_nothing_is_lost_to_bytes_and_to_normalizers(text: str, tmp_path: Path) 
     folder = builders.make_tokenizer(tmp_path / "tokenizer", builders.documents(10))
     assert load_tokenizer(builders.uri(folder)).encode_closed([text])[0].lost_bytes == 0
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.normalizer = normalizers.NFKC()
     assert measured(tokenizer, text, tmp_path / "normalized").lost_bytes == 0
     spaced = of_letters(f"{LETTERS}▁")
     spaced.pre_tokenizer = pre_tokenizers.Metaspace()
     assert measured(spaced, "a word or two", tmp_path / "spaced").lost_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text", "lost"),
+    [
+        pytest.param(normalizers.Lowercase(), "The tree is that", "T", id="capitals"),
+        pytest.param(normalizers.Lowercase(), "ALL OF IT", "", id="capitals alone"),
+        pytest.param(
+            normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+            "eté et père",
+            "éè",
+            id="accents",
+        ),
+        pytest.param(normalizers.Replace(Regex("[0-9]"), "0"), "in 2024, 00", "224", id="digits"),
+        pytest.param(normalizers.Replace(Regex(" +"), " "), "if a:\n    b", "   ", id="indents"),
+        pytest.param(normalizers.Replace("!", ""), "oh!", "!", id="dropped"),
+        pytest.param(normalizers.NFC(), "e\u0301 \u1112\u1161\u11ab ー が", "", id="composed"),
+        pytest.param(normalizers.NFKC(), "Ａ A ﬁ fi …", "", id="forms of one"),
+        pytest.param(normalizers.Replace(" ", "▁"), "a b", "", id="a mark for spaces"),
+        pytest.param(normalizers.Prepend("▁"), "a b", "", id="a space before it"),
+        pytest.param(normalizers.Replace("\n", " "), "a b\nc", "", id="white space of a kind"),
+        pytest.param(normalizers.Replace("\n", "<n>"), "a b\nc", "", id="a name for an end"),
+        pytest.param(normalizers.ByteLevel(), "Aa é!", "", id="bytes"),
+    ],
+)
+def test_what_a_normalizer_makes_equal_is_lost(
+    normalizer: normalizers.Normalizer, text: str, lost: str, tmp_path: Path
+) -> None:
+    folder = builders.make_tokenizer(tmp_path / "plain", builders.documents(10))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = normalizer
+    found = measured(tokenizer, text, tmp_path)
+    assert found.lost_bytes == len(lost.encode())
+    assert found.lost_text[:1] == lost[:1]
+
+
+def test_text_becomes_the_same_tokens_each_time_whatever_dropout_its_training_had(
+    tmp_path: Path,
+) -> None:
+    folder = builders.make_tokenizer(tmp_path / "plain", builders.documents(10))
+    plain = load_tokenizer(builders.uri(folder))
+    file = folder / "tokenizer.json"
+    description = json.loads(file.read_text())
+    description["model"]["dropout"] = 0.5
+    file.write_text(json.dumps(description))
+    dropping, texts = load_tokenizer(builders.uri(folder)), builders.documents(10)
+    assert dropping.digest == plain.digest
+    for ours, theirs in zip(dropping.encode(texts), plain.encode(texts), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_the_number_of_an_end_token_counts_only_if_it_is_no_piece_of_text(tmp_path: Path) -> None:
+    """config.json has one by default, whatever the tokenizer."""
+    folder = builders.make_tokenizer(tmp_path / "t", builders.documents(10))
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
+    with pytest.raises(BadData, match="no end-of-text token"):
+        load_tokenizer(builders.uri(folder))
+    (folder / "config.json").write_text(json.dumps({"eos_token_id": 0}))
+    assert load_tokenizer(builders.uri(folder)).end_token == 0
 
 
 def test_a_hundredth_may_be_lost_and_no_more(tmp_path: Path) -> None:

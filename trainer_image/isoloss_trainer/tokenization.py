@@ -2,9 +2,11 @@
 tokenizers of two checkpoints are recognised."""
 
 import json
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,8 @@ class MeasuredTokens:
     bytes: int
     """UTF-8 bytes of the text."""
     lost_bytes: int
-    """How many of them lie in no token's offsets, or in unknown tokens."""
+    """How many of them lie in no token's offsets or in unknown tokens, or are of characters that the normalizer makes
+    others of."""
     lost_text: str
     """The first that is lost; empty if nothing is."""
 
@@ -59,6 +62,7 @@ class TextTokenizer:
     """The token that the tokenizer's own files put before a text, as Gemma's do; None: none."""
     unknown_token: int | None = None
     """What stands for all text that the vocabulary has no token for; None: such text has no token."""
+    loses: "Losing" = field(default_factory=lambda: Losing(None))
 
     def encode(self, texts: list[str]) -> list[NDArray[np.uint32]]:
         """Tokens of each text, without the end token. Uses all cores."""
@@ -80,6 +84,9 @@ class TextTokenizer:
                 if token != self.unknown_token
             ]
             is_lost = _is_lost(text, known)
+            is_changed = self.loses.changed(text)
+            if is_changed is not None and widths[is_changed].sum() > widths[is_lost].sum():
+                is_lost = is_changed
             lost = np.flatnonzero(is_lost)
             yield MeasuredTokens(
                 tokens=np.array([*encoding.ids, self.end_token], dtype=np.uint32),
@@ -100,8 +107,8 @@ def check_keeps_text(measured: Sequence[MeasuredTokens], tokenizer: str, field: 
     first = next(each.lost_text for each in measured if each.lost_text)
     raise BadData(
         "TokenizerLosesText",
-        f"{tokenizer}: {lost / size:.1%} of the bytes of the held-out text are in none of its tokens or in unknown ones, the "
-        f"first at {first!r}: a loss would count them as free. Use a tokenizer made for this text; "
+        f"{tokenizer}: {lost / size:.1%} of the bytes of the held-out text are in none of its tokens, in unknown ones, or made "
+        f"equal to others (as by lowercasing), the first at {first!r}: a loss would count them as free. Use a tokenizer made for this text; "
         f"{HOW_TO_CHECK}",
         field,
     )
@@ -134,6 +141,9 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         raise _bad(f"{uri}/tokenizer.json: {str(error)[:300]}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None):  # other tokens each time, for training
+        tokenizer.model.dropout = None
+        description["model"]["dropout"] = None
     # Text that looks like a special token stays text: a document must not contain its own end. Not every tokenizer
     # heeds it: in Unigram and WordLevel vocabularies special tokens are words like others (units.py skips such text).
     tokenizer.encode_special_tokens = True
@@ -152,7 +162,13 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         digest=digest,
         first_token=first_token,
         unknown_token=_unknown_token(description, tokenizer),
+        loses=Losing(tokenizer.normalizer if _keeps_characters(description) else None),
     )
+
+
+def _keeps_characters(description: dict[str, Any]) -> bool:
+    """Whether the normalizer makes characters of characters: one that writes bytes as characters loses nothing."""
+    return '"ByteLevel"' not in json.dumps(description.get("normalizer"))
 
 
 def _check_size(folder: Store, entries: int) -> None:
@@ -186,7 +202,8 @@ def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
     for name in ("generation_config.json", "config.json"):
         number = read_json(folder, name).get("eos_token_id")
         number = number[0] if isinstance(number, list) and number else number
-        if isinstance(number, int) and tokenizer.id_to_token(number) is not None:
+        # A number of a configuration's own default may be any piece of text.
+        if isinstance(number, int) and number in tokenizer.get_added_tokens_decoder():
             return number
     for text in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"):
         if (number := tokenizer.token_to_id(text)) is not None:
@@ -230,6 +247,49 @@ def _is_lost(text: str, offsets: list[tuple[int, int]]) -> NDArray[np.bool_]:
     places = np.arange(len(text))
     before = np.maximum.accumulate(np.where(joins, 0, places))
     return np.asarray(is_outside & (is_outside[before] | ~joins))
+
+
+class Losing:
+    """What the normalizer of a tokenizer makes equal, so that no token tells it apart: capitals and small letters, letters
+    with and without accents, one space and several. Forms of one character, which NFKC unites, and kinds of white space
+    may become equal."""
+
+    def __init__(self, normalizer: Any) -> None:
+        self._normalizer = normalizer
+        self._forms: dict[str, str] = {}
+        self._joins_spaces = normalizer is not None and self._form("  ") == self._form(" ")
+
+    def changed(self, text: str) -> NDArray[np.bool_] | None:
+        """For each character, whether it becomes what a more frequent one of this text becomes, or nothing; None: there
+        is no normalizer."""
+        if self._normalizer is None:
+            return None
+        groups: dict[str, Counter[str]] = {}
+        for character, count in Counter(text).items():
+            group = groups.setdefault(self._form(character), Counter())
+            group[_canonical(character)] += count
+        rare = {
+            character
+            for form, group in groups.items()
+            for character in group
+            if not form or character != group.most_common(1)[0][0]
+        }
+        marked = np.array([_canonical(each) in rare for each in text], dtype=np.bool_)
+        for found in re.finditer("  +", text) if self._joins_spaces else ():
+            marked[found.start() + 1 : found.end()] = True
+        return marked
+
+    def _form(self, part: str) -> str:
+        """What becomes of a part of a text, between characters that nothing joins."""
+        if part not in self._forms:
+            whole = self._normalizer.normalize_str(f"|{part}|")
+            inside = whole.partition("|")[2].rpartition("|")[0] if whole.count("|") > 1 else part
+            self._forms[part] = _canonical(inside)
+        return self._forms[part]
+
+
+def _canonical(text: str) -> str:
+    return re.sub(r"\s", " ", unicodedata.normalize("NFKC", text.replace("▁", " ")))
 
 
 def _joins(character: str) -> bool:

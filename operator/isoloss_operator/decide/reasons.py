@@ -64,7 +64,7 @@ class Reason(StrEnum):
     TOKENIZER_NOT_LOADABLE = "TokenizerNotLoadable"
     """The tokenizer cannot be loaded."""
     TOKENIZER_LOSES_TEXT = "TokenizerLosesText"
-    """More than 1% of the bytes of the held-out text lie in none of the tokenizer's tokens or in unknown ones."""
+    """The tokenizer drops, does not know or makes equal to others more than 1% of the bytes of the held-out text."""
     DATA_CHANGED = "DataChanged"
     """The tokenized corpus in the store is not the one that the sweep's points were trained on."""
     CHECKPOINT_CHANGED = "CheckpointChanged"
