@@ -138,7 +138,7 @@ def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) ->
     Raises BadData and OutOfMemory.
     """
     dtype = computing_type(config.precision)
-    shapes = foreign_model.load_shapes(folder, config.checkpoint, dtype)
+    shapes = foreign_model.load_shapes(folder, config.checkpoint, dtype, config.sequence_length)
     placement = place(shapes, *room_for_weights(world))
     world = world.with_copies_on(placement.devices)
     log.event("placed", bytes=weight_bytes(shapes), devices_per_copy=placement.devices)

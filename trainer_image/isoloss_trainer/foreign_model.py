@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 
 from isoloss_contract.store import Store
-from isoloss_trainer import attention, block_scales
+from isoloss_trainer import attention, block_scales, foreign_config
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
@@ -50,6 +50,8 @@ BESIDE_TEXT = re.compile(r"^(model\.)?(vision_model|vision_tower|multi_modal_pro
 """Weights of a model with a `text_config` that a text does not pass through."""
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 NAMED_WEIGHTS = 3
+ROUNDED = 0.02
+"""Relative difference of numbers that bfloat16 or float16 rounds."""
 
 
 Fetched = Callable[[int], None]
@@ -152,8 +154,9 @@ def _not_a_checkpoint(message: str) -> BadData:
     return BadData("NotACheckpoint", message, FIELD)
 
 
-def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
-    """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
+def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int) -> Any:
+    """The model in `folder` without its weights, on the meta device. Raises BadData as load_network, and if the model
+    would read sequences of this length in another way than config.json says."""
     described = _refuse_remote_code(folder, uri)
     model_class = _model_class(str(described["model_type"]))
     from transformers import AutoConfig
@@ -161,6 +164,8 @@ def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     with _named(uri), torch.device("meta"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         _refuse_encoders(config, uri)
+        if why := foreign_config.contradiction(described, config, sequence_length):
+            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
         network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
         if network.get_output_embeddings() is None:
             raise _bad_family(config, uri, "has no output matrix")
@@ -206,13 +211,9 @@ def load_network(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused here, by name
         )
-    broken = sorted(
-        {*report.get("missing_keys", ()), *map(str, report.get("mismatched_keys", ()))}
-    )
-    if broken:
-        message = f"{uri}: weights are missing or have the wrong shape ({len(broken)}, first {broken[0]})"
-        raise BadData("WeightsMissing", message, FIELD)
+    _refuse_incomplete(report, uri)
     # transformers itself leaves out layers that predict later tokens at a family's published depths alone.
     unknown = sorted(
         name
@@ -230,6 +231,7 @@ def load_network(
             "them it would be another model than the one that was trained"
         )
         raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
+    _refuse_other_positions(folder, uri, network)
     if config is not None:
         # What is not in blocks keeps the type that it is stored in.
         for parameter in network.parameters():
@@ -238,6 +240,42 @@ def load_network(
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
     return network
+
+
+def _refuse_other_positions(folder: Path, uri: str, network: Any) -> None:
+    """Raises BadData(NotACheckpoint) if rotary frequencies that older code saved along are of another base than config.json
+    says, by which they are computed again."""
+    computed = [each for name, each in network.named_buffers() if name.endswith(".inv_freq")]
+    rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
+    if len(computed) != 1 or rope.get("rope_type") != "default":
+        return
+    ours = computed[0].double().cpu()
+    for name, each in _slices(folder, uri):
+        if not name.endswith(".inv_freq") or each.get_shape() != list(ours.shape):
+            continue
+        theirs = each[:].double()
+        if not torch.allclose(theirs, ours, rtol=ROUNDED):
+            base = float(theirs[1] / theirs[0]) ** -len(theirs)
+            raise _not_a_checkpoint(
+                f"{uri}: {name} is of rotary positions of base {base:.4g}, and config.json says {rope['rope_theta']:.4g}: "
+                "correct rope_theta"
+            )
+
+
+def _refuse_incomplete(report: Mapping[str, Any], uri: str) -> None:
+    """Raises BadData(WeightsMissing) for what transformers would draw at random."""
+    if shapes := sorted(report.get("mismatched_keys", ())):
+        name, theirs, ours = shapes[0]
+        message = (
+            f"{uri}: {len(shapes)} of the weights have another shape than config.json gives them: {name} is "
+            f"{list(theirs)}, and {list(ours)} by config.json"
+        )
+        raise BadData("WeightsMissing", message, FIELD)
+    if missing := sorted(report.get("missing_keys", ())):
+        unknown = sorted(report.get("unexpected_keys", ()))
+        instead = f"; the files have {unknown[0]} and others instead" if unknown else ""
+        message = f"{uri}: {len(missing)} weights are missing, first {missing[0]}{instead}"
+        raise BadData("WeightsMissing", message, FIELD)
 
 
 @contextmanager
@@ -366,11 +404,24 @@ def _of_text(network: Any) -> dict[str, torch.Tensor]:
 
 
 def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
-    """What safetensors tells of each tensor that is loaded without reading it."""
+    """What safetensors tells of each tensor that is loaded without reading it. Raises BadData(NotACheckpoint) if two files
+    have one name for different tensors, of which transformers takes the last, whatever the index says."""
+    seen: dict[str, str] = {}
     for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
         with safe_open(folder / file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                if (other := seen.setdefault(name, file)) != file:
+                    with safe_open(folder / other, framework="pt") as former:
+                        if not _equal(former.get_tensor(name), tensors.get_tensor(name)):
+                            raise _not_a_checkpoint(
+                                f"{uri}: {name} is in {other} and, with other numbers, in {file}: take it out of the one that is "
+                                "not meant"
+                            )
                 yield name, tensors.get_slice(name)
+
+
+def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor.dtype == other.dtype and torch.equal(tensor, other)
 
 
 def _refuse_codes(folder: Path, uri: str) -> None:

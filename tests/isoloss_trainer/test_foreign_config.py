@@ -1,0 +1,184 @@
+"""Checkpoints whose config.json or files describe another model than the one that transformers would build of them."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from isoloss_trainer.foreign_config import contradiction
+from isoloss_trainer.foreign_model import load_network, load_shapes
+from isoloss_trainer.model import build_network
+from isoloss_trainer.termination import BadData
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH, uri
+from tests.support import published_configs
+
+SCALED = {"factor": 4.0, "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", **SCALED}
+DEFAULT = {"rope_theta": 10_000.0, "rope_type": "default"}
+EPS, ACT = "rms_norm_eps", "hidden_act"
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a factor of rope without its type": ({"rope_scaling": SCALED}, "rope_scaling has a factor"),
+    "a factor of rope of the default type": (
+        {"rope_scaling": {**SCALED, "rope_type": "default"}},
+        "rope_type is default",
+    ),
+    "a type of rope that is not there": (
+        {"rope_scaling": {"type": "ntk-by-parts", "factor": 4.0}},
+        "no rope_type 'ntk-by-parts'.*yarn",
+    ),
+    "two bases of rope": (
+        {"rope_theta": 5e5, "rope_parameters": DEFAULT},
+        "500000.*10000 in rope_parameters",
+    ),
+    "two scalings of rope": (
+        {"rope_scaling": YARN, "rope_parameters": DEFAULT},
+        "rope_parameters is .*rope_scaling",
+    ),
+    "another architecture": ({"architectures": ["MistralForCausalLM"]}, "MistralForCausalLM.*llama"),
+    "windows": ({"sliding_window": SEQUENCE_LENGTH - 1}, "sliding_window is 31"),
+    "part of a head with positions": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    "layers without positions": ({"no_rope_layers": [1, 0]}, "no_rope_layers"),
+    "a cap on logits": ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30"),
+    "a cap on scores": ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    "a factor of logits": ({"logits_scaling": 8.0}, "logits_scaling is 8"),
+    "another factor of logits": ({"logit_scale": 0.0625}, "logit_scale is 0.0625"),
+    "clipped projections": ({"clip_qkv": 8.0}, "clip_qkv"),
+    "a norm's constant by another name": (
+        {EPS: ..., "layer_norm_eps": 1e-5},
+        "layer_norm_eps is 1e-05.*reads rms_norm_eps, which would be 1e-06",
+    ),
+    "an activation by another name": (
+        {ACT: ..., "activation_function": "gelu"},
+        "activation_function is 'gelu'.*reads hidden_act",
+    ),
+    "a base of rope by another name": (
+        {"rope_parameters": ..., "rope_base": 500_000},
+        "rope_base is 500000.*rope_theta, which would be 10000",
+    ),
+}  # fmt: skip
+WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "a window of a whole sequence": {"sliding_window": SEQUENCE_LENGTH},
+    "a window that is not used": {"sliding_window": 8, "use_sliding_window": False},
+    "no window": {"sliding_window": None},
+    "factors of one": {"logit_scale": 1.0, "partial_rotary_factor": 1.0},
+    "caps of none": {"final_logit_softcapping": None, "attn_logit_softcapping": None},
+    "both names of a setting": {"layer_norm_eps": 1e-5, EPS: 1e-6},
+    "the same value by another name": {ACT: ..., "activation_function": "silu"},
+    "an unknown architecture": {"architectures": ["OursForCausalLM"]},
+    "both forms of rope": {
+        "rope_theta": 10_000.0,
+        "rope_scaling": YARN,
+        "rope_parameters": {**YARN, "rope_theta": 10_000.0},
+    },
+    "what no model computes with": {"pretraining_tp": 2, "note": "ours"},
+}
+
+
+def saved(folder: Path, config: dict[str, Any], changes: dict[str, Any]) -> Path:
+    build_network(config, seed=0).save_pretrained(folder)
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({name: each for name, each in content.items() if each is not ...}))
+    return folder
+
+
+def spoil(file: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, {"format": "pt"})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_setting_that_transformers_would_pass_over_is_refused_by_name(
+    tmp_path: Path, case: str
+) -> None:
+    changes, words = REFUSED[case]
+    folder = saved(tmp_path, LLAMA, changes)
+    with pytest.raises(BadData, match=words) as caught:
+        load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+    assert caught.value.code == "NotACheckpoint"
+
+
+@pytest.mark.parametrize("case", WITHOUT_EFFECT)
+def test_a_setting_without_effect_is_passed_over(tmp_path: Path, case: str) -> None:
+    folder = saved(tmp_path, LLAMA, WITHOUT_EFFECT[case])
+    load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+
+
+@pytest.mark.parametrize("changes", [{"scoring_func": "softmax"}, {"topk_method": "greedy"}])
+def test_a_router_that_transformers_computes_in_another_way_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = saved(tmp_path, DEEPSEEK, changes)
+    with pytest.raises(BadData, match="alone"):
+        load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+
+
+def test_published_configurations_have_no_contradictions() -> None:
+    from transformers import AutoConfig
+
+    published = {**published_configs.PUBLISHED, **published_configs.NEIGHBOURS}
+    for name, config in {**published, **published_configs.FAMILIES}.items():
+        # transformers changes what it is given.
+        given = json.loads(json.dumps(config))
+        parsed = AutoConfig.for_model(given.pop("model_type"), **given)
+        assert contradiction(config, parsed, 4096) is None, name
+
+
+def frequencies(base: float) -> torch.Tensor:
+    half = LLAMA["head_dim"] // 2
+    return base ** -(torch.arange(half) / half)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("base", [10_000.0, 1e6])
+def test_saved_frequencies_of_another_base_than_that_of_config_json_are_refused(
+    tmp_path: Path, base: float, kind: torch.dtype
+) -> None:
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    folder = saved(tmp_path, LLAMA, {})
+    spoil(folder / "model.safetensors", lambda w: w.update({name: frequencies(base).to(kind)}))
+    if base == 10_000.0:
+        load_network(folder, uri(folder), torch.float32)
+        return
+    with pytest.raises(BadData, match=re.escape(name) + r".*of base .*e\+0[56].*says 1e\+04"):
+        load_network(folder, uri(folder), torch.float32)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_weight_in_two_files_is_refused_unless_it_is_the_same(
+    tmp_path: Path, same: bool
+) -> None:
+    build_network(LLAMA, seed=0).save_pretrained(tmp_path, max_shard_size="12KB")
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    name = "model.norm.weight"
+    other = next(file for file in sorted(index.values()) if file != index[name])
+    twice = load_file(tmp_path / index[name])[name] * (1 if same else 2)
+    spoil(tmp_path / other, lambda weights: weights.update({name: twice}))
+    if same:
+        load_shapes(tmp_path, uri(tmp_path), torch.float32, SEQUENCE_LENGTH)
+        return
+    with pytest.raises(BadData, match=rf"{name} is in .*{index[name]}"):
+        load_shapes(tmp_path, uri(tmp_path), torch.float32, SEQUENCE_LENGTH)
+
+
+def test_shapes_that_differ_and_names_that_are_prefixed_are_said(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "wide", {**LLAMA, "vocab_size": 400}, {"vocab_size": 384})
+    with pytest.raises(BadData, match=r"lm_head.weight is \[400, 32\], and \[384, 32\]") as caught:
+        load_network(folder, uri(folder), torch.float32)
+    assert caught.value.code == "WeightsMissing"
+
+    def prefixed(weights: dict[str, torch.Tensor]) -> None:
+        for name in list(weights):
+            weights[f"_orig_mod.{name}"] = weights.pop(name)
+
+    folder = saved(tmp_path / "compiled", LLAMA, {})
+    spoil(folder / "model.safetensors", prefixed)
+    with pytest.raises(BadData, match=r"missing, first lm_head.weight.*_orig_mod.lm_head.weight"):
+        load_network(folder, uri(folder), torch.float32)

@@ -1,0 +1,154 @@
+"""What a checkpoint's config.json says that transformers does not read.
+
+transformers takes a setting that it does not know without a word and computes with its default: another model than the one
+that was trained, with a loss that looks like any other.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from isoloss_trainer.model import LOGIT_CAPS
+
+FACTORS: Final = (
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "embedding_multiplier",
+    "scale_emb",
+    "residual_multiplier",
+    "attention_multiplier",
+    "routed_scaling_factor",
+    "partial_rotary_factor",
+    "rotary_pct",
+)
+"""Without effect if 1."""
+SWITCHES: Final = (
+    *LOGIT_CAPS,
+    "attn_logit_softcapping",
+    "clip_qkv",
+    "alibi",
+    "use_alibi",
+    "parallel_attn",
+    "use_parallel_residual",
+)
+"""Without effect if zero or false."""
+SYNONYMS: Final = (
+    ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "norm_epsilon"),
+    ("hidden_act", "hidden_activation", "activation_function"),
+    ("rope_theta", "rotary_emb_base", "rotary_base", "rope_base"),
+)  # fmt: skip
+"""Names of one setting, of which each family reads one or two."""
+ONLY: Final = {
+    "deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    "glm4_moe": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+}
+"""Settings that transformers takes for granted, and the value that it computes with."""
+
+
+def contradiction(described: Mapping[str, Any], config: Any, sequence_length: int) -> str | None:
+    """Why transformers would build another model than the one that config.json describes, for sequences of so many tokens;
+    None if nothing shows it.
+
+    `described`: config.json; `config`: what transformers makes of it.
+    """
+    text = described.get("text_config")
+    settings, read = text if isinstance(text, dict) else described, config.get_text_config()
+    found = _other_architecture(described, config) or _rope(settings, read)
+    return found or next(_unread(settings, read, sequence_length), None)
+
+
+def _other_architecture(described: Mapping[str, Any], config: Any) -> str | None:
+    from transformers.models.auto.configuration_auto import model_type_to_module_name
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind, found = config.model_type, described.get("architectures")
+    named = found if isinstance(found, list) else []
+    families = {
+        model_type_to_module_name(theirs)
+        for theirs, model in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
+        if model in named
+    }
+    if not families or model_type_to_module_name(kind) in families:
+        return None
+    return (
+        f"architectures names {named[0]}, and model_type is {kind}, by which the weights would be read: correct the one that "
+        "is wrong"
+    )
+
+
+def _rope(settings: Mapping[str, Any], config: Any) -> str | None:
+    """Of rotary position embeddings: rope_scaling and rope_theta, since version 5 of transformers rope_parameters."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    parameters, scaling = (
+        found if isinstance(found := settings.get(name), dict) else {}
+        for name in ("rope_parameters", "rope_scaling")
+    )
+    for name, found in (("rope_parameters", parameters), ("rope_scaling", scaling)):
+        if found.get("factor") not in (None, 1) and _kind(found) in (None, "default"):
+            return (
+                f"{name} has a factor, and its rope_type is {_kind(found) or 'missing'}, by which transformers scales nothing: "
+                "correct rope_type, or take the factor out"
+            )
+    kinds = {getattr(config, "rope_parameters", None) and config.rope_parameters.get("rope_type")}
+    if unknown := kinds - {*ROPE_INIT_FUNCTIONS, "default", None}:
+        return f"transformers has no rope_type {unknown.pop()!r}: it has {', '.join(ROPE_INIT_FUNCTIONS)}"
+    theta, other = settings.get("rope_theta"), parameters.get("rope_theta")
+    if theta is not None and other is not None and theta != other:
+        return f"rope_theta is {theta:g}, and {other:g} in rope_parameters, which transformers 5 takes: correct the one that is wrong"
+    if _kind(parameters) and scaling:
+        for of in (_kind, lambda found: found.get("factor")):
+            if of(parameters) != of(scaling):
+                return f"rope_parameters is {parameters!r} and rope_scaling {scaling!r}: take out the one that is wrong"
+    return None
+
+
+def _kind(found: Mapping[str, Any]) -> Any:
+    return found.get("rope_type", found.get("type"))
+
+
+def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> Iterator[str]:
+    """Settings that change what a model computes, and that the source of this one does not name."""
+    kind, home = config.model_type, type(config).__module__
+    modules = (home, home.replace(".configuration_", ".modeling_"))
+    source = "".join(inspect.getsource(importlib.import_module(name)) for name in modules)
+    given = {
+        name: value for name, value in settings.items() if value is not None and name not in source
+    }
+    for name, value in given.items():
+        if _has_effect(name, value, settings, sequence_length):
+            yield (
+                f"{name} is {value!r}, which transformers' model of type {kind} does not read: it would be another model than "
+                f"the one that was trained. Take {name} out if the model was trained without it, or correct model_type"
+            )
+    for names in SYNONYMS:
+        # Generic code reads rope_theta.
+        read = [name for name in names if name in source or name == "rope_theta"]
+        for name in names:
+            value = getattr(config, read[0], None) if read else None
+            if name in given and name not in read and not any(each in settings for each in read):
+                if read[:1] == ["rope_theta"]:
+                    value = (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
+                if value is not None and value != given[name]:
+                    yield (
+                        f"{name} is {given[name]!r}, which transformers' model of type {kind} does not read: it reads "
+                        f"{read[0]}, which would be {value!r}. Rename it"
+                    )
+    for name, value in ONLY.get(kind, {}).items():
+        if settings.get(name) not in (None, value):
+            yield f"{name} is {settings[name]!r}, and transformers' model of type {kind} computes with {value!r} alone"
+
+
+def _has_effect(name: str, value: Any, settings: Mapping[str, Any], sequence_length: int) -> bool:
+    if name in FACTORS:
+        return bool(value != 1)
+    if name in SWITCHES:
+        return bool(value)
+    if name == "sliding_window":
+        used = settings.get("use_sliding_window", True)
+        return bool(value and used and value < sequence_length)
+    if name == "no_rope_layers":
+        return not all(value)
+    return False
