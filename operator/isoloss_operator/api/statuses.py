@@ -54,6 +54,19 @@ class Condition(StatusType):
         return parse_timestamp(self.last_transition_time)
 
 
+def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
+    """The conditions of an observed status by type; those that cannot be read count as absent."""
+    found: dict[str, Condition] = {}
+    entries = status.get("conditions")
+    for entry in entries if isinstance(entries, list) else ():
+        try:
+            condition = Condition.model_validate(entry)
+        except ValidationError:
+            continue
+        found[condition.type] = condition
+    return found
+
+
 ConditionList = Annotated[
     tuple[Condition, ...],
     Field(

@@ -7,10 +7,12 @@ from typing import Any, Final
 from isoloss.formatting import batch_size, learning_rate, loss, number, precise
 from isoloss.laws import (
     BatchSizeRange,
+    Laws,
     Point,
     Prediction,
     PredictionQuery,
     RefusalReason,
+    Refused,
     Route,
     for_length,
     predict,
@@ -22,11 +24,10 @@ from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide import law_status
-from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.prediction_checks import AcceptedPrediction, final_fit
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.prediction_checks import AcceptedPrediction
+from isoloss_operator.decide.reasons import Finding, Reason
 
 NO_NUMBERS: Final = api.HyperparamPredictionStatus()
 
@@ -35,67 +36,55 @@ NO_NUMBERS: Final = api.HyperparamPredictionStatus()
 class Answer:
     """What the laws of a sweep say to a prediction."""
 
-    fit: FitOutcome | Finding
-    """The final fit of the sweep's present generation, or why there is none."""
-    in_sweep_sequences: Prediction | Finding
-    """The answer of the final laws, or why there is none; batch sizes in sequences of the sweep's length."""
-    prediction: Prediction | Finding
+    laws: Laws
+    query: PredictionQuery
+    """What they were asked."""
+    in_sweep_sequences: Prediction
+    """Batch sizes in sequences of the sweep's length."""
+    prediction: Prediction
     """The same in sequences of the target's length."""
     status: api.HyperparamPredictionStatus
-    """As the status shows it, without the initial loss; empty if there is none."""
-    preview: api.HyperparamPredictionStatus | None
-    """The answer of provisional laws, to look at while the sweep runs; None without one."""
+    """As the status shows it, without the initial loss."""
+    message: str
+    """In a sentence."""
 
 
-def answer_to(asked: AcceptedPrediction, measured: Measurement) -> Answer:
-    """The answer, once the initial loss is known."""
-    fit = final_fit(asked.reference, asked.observed.fit)
+def answer_to(asked: AcceptedPrediction, measured: Measurement) -> Answer | Finding:
+    """The answer of the final laws once the initial loss is known, or why there is none."""
     if not measured.finding.holds:
-        return Answer(fit, measured.finding, measured.finding, NO_NUMBERS, None)
-    if isinstance(fit, Finding):
-        is_refused = isinstance(fit.reason, RefusalReason)
-        preview = None if is_refused else _preview(asked, measured.result)
-        return Answer(fit, fit, fit, NO_NUMBERS, preview)
-    found, prediction = _predicted(asked, measured.result, fit)
-    status = NO_NUMBERS
-    if not isinstance(prediction, Finding):
-        status = _answered(asked, measured.result, prediction, fit)
-    return Answer(fit, found, prediction, status, None)
+        return measured.finding
+    fit = asked.fit
+    return fit if isinstance(fit, Finding) else _answer(asked, measured.result, fit)
 
 
-def _preview(
-    asked: AcceptedPrediction, result: EvaluationResult | None
-) -> api.HyperparamPredictionStatus | None:
+def provisional_answer(asked: AcceptedPrediction, measured: Measurement) -> Answer | None:
+    """The answer of provisional laws, to look at while the sweep runs; None: they have none, or final laws were refused."""
     fit = value_of(asked.observed.fit)
-    if fit is None or fit.laws is None or fit.laws.status != "provisional":
+    is_wanted = isinstance(asked.fit, Finding) and not isinstance(asked.fit.reason, RefusalReason)
+    if not (is_wanted and measured.finding.holds) or fit is None or fit.laws is None:
         return None
-    _, prediction = _predicted(asked, result, fit)
-    if isinstance(prediction, Finding):
-        return None
-    return _answered(asked, result, prediction, fit)
+    found = _answer(asked, measured.result, fit) if fit.laws.status == "provisional" else None
+    return found if isinstance(found, Answer) else None
 
 
-def _predicted(
+def _answer(
     asked: AcceptedPrediction, result: EvaluationResult | None, fit: FitOutcome
-) -> tuple[Prediction | Finding, Prediction | Finding]:
-    """The answer of a fit's laws in sequences of the sweep's length, and in those of the target's; or why they give none.
-
-    `result` is the measured loss, None if the spec has it.
-    """
+) -> Answer | Finding:
+    """`result` is the measured loss, None if the spec has it."""
     laws, spec, sweep = fit.laws, asked.spec, asked.sweep
     if laws is None:
-        found = Finding(Reason.LAWS_UNREADABLE, "laws.json is missing.")
-        return found, found
+        return Finding(Reason.LAWS_UNREADABLE, "laws.json is missing.")
     try:
-        outcome = predict(laws, question(spec, sweep, result))
+        query = _query(spec, sweep, result)
+        found = predict(laws, query)
     except ValueError as error:
-        found = Finding(Reason.INVALID_SPEC, str(error), stalled=True)
-        return found, found
-    if not isinstance(outcome, Prediction):
-        found = Finding(*law_status.refused_in_words(outcome), stalled=True)
-        return found, found
+        return Finding(Reason.INVALID_SPEC, str(error), stalled=True)
+    if not isinstance(found, Prediction):
+        return Finding(*_refused_in_words(found), stalled=True)
     lengths = sweep.data.sequence_length, target_length(spec, sweep)
-    return outcome, for_length(outcome, spec.batch_size_multiple_of, *lengths)
+    prediction = for_length(found, spec.batch_size_multiple_of, *lengths)
+    status = _answer_status(asked, result, prediction, fit)
+    return Answer(laws, query, found, prediction, status, _in_words(prediction))
 
 
 # ------------------------------------------------------------------------------------ what they say
@@ -109,7 +98,7 @@ ROUTES: Final[dict[Route, str]] = {
 """What answers, in words."""
 
 
-def question(
+def _query(
     spec: api.HyperparamPredictionSpec,
     sweep: api.ScalingSweepSpec,
     result: EvaluationResult | None,
@@ -124,7 +113,7 @@ def question(
         initial_loss_standard_error=result.loss_standard_error if result else 0.0,
         cpt_flops=float(budget.flops) if budget.flops else None,
         cpt_tokens=float(budget.tokens) if budget.tokens else None,
-        params=target_parameters(spec, result),
+        params=_target_parameters(spec, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
         pretraining_learning_rate=float(spec.pretraining_learning_rate)
         if spec.pretraining_learning_rate
@@ -144,7 +133,7 @@ def target_length(spec: api.HyperparamPredictionSpec, sweep: api.ScalingSweepSpe
     return spec.target_sequence_length or sweep.data.sequence_length
 
 
-def target_parameters(
+def _target_parameters(
     spec: api.HyperparamPredictionSpec, result: EvaluationResult | None
 ) -> float | None:
     """Active parameters of the target: measured, or from the spec."""
@@ -153,7 +142,7 @@ def target_parameters(
     return float(spec.target_parameters) if spec.target_parameters else None
 
 
-def predicted_in_words(prediction: Prediction) -> str:
+def _in_words(prediction: Prediction) -> str:
     """The answer in a sentence."""
     rate, batch = prediction.learning_rate, prediction.batch_size
     if prediction.batch_size_given:
@@ -169,10 +158,17 @@ def predicted_in_words(prediction: Prediction) -> str:
     )
 
 
+def _refused_in_words(refused: Refused) -> tuple[RefusalReason, str]:
+    """Why the laws do not answer. A refused law is named by its own reason, which says what to change about the sweep."""
+    first = refused.refusals[0]
+    reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
+    return reason, " ".join(refusal.message for refusal in refused.refusals)
+
+
 # --------------------------------------------------------------------------- how the status shows it
 
 
-def _answered(
+def _answer_status(
     asked: AcceptedPrediction,
     result: EvaluationResult | None,
     prediction: Prediction,
@@ -181,7 +177,7 @@ def _answered(
     """The status of an answer, without its initial loss."""
     spec, sweep, reference, unnoticed = asked.spec, asked.sweep, asked.reference, asked.unnoticed
     distance = prediction.extrapolation
-    params, length = target_parameters(spec, result), target_length(spec, sweep)
+    params, length = _target_parameters(spec, result), target_length(spec, sweep)
     return api.HyperparamPredictionStatus(
         equivalent_flops=law_status.interval_status(prediction.equivalent_flops),
         planned_flops=precise(prediction.cpt_flops),

@@ -11,11 +11,11 @@ from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood, Plac
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide import conditions, continued
-from isoloss_operator.decide.conditions import Finding, Findings
+from isoloss_operator.decide.conditions import Findings
 from isoloss_operator.decide.jobs.requests import by_attempt, store_label, store_uri
 from isoloss_operator.decide.known_ledger import Recorded, sweep_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning import specs
 from isoloss_operator.planning.placement import place_sizes
 from isoloss_operator.planning.points import Continued

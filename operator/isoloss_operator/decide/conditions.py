@@ -7,18 +7,19 @@ something.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import ValidationError
-
+from isoloss.formatting import are, counted
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import Condition
-from isoloss_operator.decide.reasons import AnyReason, Reason, known_reason
+from isoloss_operator.api.statuses import parse_conditions
+from isoloss_operator.decide.observation import ObservedResource
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Finding, Reason
 
-ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_MESSAGE = 800
 """Bytes of a condition's message: several together must stay far below the status limit."""
 
@@ -33,27 +34,6 @@ VALIDATED = "Validated"
 SUSPENDED = "Suspended"
 STALLED = "Stalled"
 RECONCILING = "Reconciling"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a condition says, before it is dated: that it does not hold, unless it says otherwise."""
-
-    reason: AnyReason
-    message: str
-    status: ConditionStatus = "False"
-    stalled: bool = False
-    """Nothing will happen until a user changes something."""
-
-    @classmethod
-    def of(cls, condition: Condition) -> Finding:
-        """What an observed condition said."""
-        return cls(known_reason(condition.reason), condition.message, condition.status)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the condition is True."""
-        return self.status == "True"
 
 
 NOT_CHECKED: Final = Finding(Reason.NOT_YET_KNOWN, "Not checked yet.", "Unknown")
@@ -76,19 +56,6 @@ def reconciling(ready: Finding, changes: str) -> Finding:
     if ready.holds or ready.reason is Reason.SUSPENDED:
         return Finding(Reason.UP_TO_DATE, "Up to date.")
     return Finding(ready.reason, ready.message, "True")
-
-
-def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
-    """The conditions of an observed status by type; those that cannot be read count as absent."""
-    found: dict[str, Condition] = {}
-    entries = status.get("conditions")
-    for entry in entries if isinstance(entries, list) else ():
-        try:
-            condition = Condition.model_validate(entry)
-        except ValidationError:
-            continue
-        found[condition.type] = condition
-    return found
 
 
 def was_ready(previous: Mapping[str, Condition], generation: int) -> bool:
@@ -150,6 +117,61 @@ def shortened(text: str, limit: int) -> str:
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC to the second, as metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
+_NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
+
+
+def condition_events(
+    conditions: Iterable[Condition], announced: Sequence[str], *, stalled: bool
+) -> tuple[Event, ...]:
+    """One event per changed condition of the `announced` types that is news."""
+    found: dict[tuple[str, str], Event] = {}
+    for condition in conditions:
+        if condition.type not in announced or condition.status == "Unknown":
+            continue
+        if condition.reason in _NO_NEWS:
+            continue
+        if condition.reason in _NO_NEWS_UNLESS_STALLED and not stalled:
+            continue
+        is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
+        event = Event("Warning" if is_bad else "Normal", condition.reason, condition.message)
+        found.setdefault((event.reason, event.message), event)
+    return tuple(found.values())
+
+
+NOT_SUSPENDED: Final = Finding(Reason.NOT_SUSPENDED, "spec.suspend is false.")
+
+
+def left_behind(observed: ObservedResource) -> str:
+    """What a deleted Job left behind, and what to do about it; empty: nothing.
+
+    Most pods end by themselves; one that has no node yet never does.
+    """
+    count = len(observed.orphaned_pods)
+    if not count:
+        return ""
+    named = f", such as {observed.orphans[0]}" if observed.orphans else ""
+    return (
+        f"Waiting for {counted(count, 'pod')} without a Job to end{named}: "
+        "delete what does not end by itself."
+    )
+
+
+def suspension(observed: ObservedResource) -> Finding:
+    """The condition Suspended of a resource."""
+    if not observed.spec.suspend:
+        return NOT_SUSPENDED
+    running = sum(job.holds_a_slot for job in observed.jobs)
+    if running:
+        return Finding(
+            Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped.", "True"
+        )
+    message = "spec.suspend is true: no Job is running."
+    if left := left_behind(observed):
+        message += f" {left}"
+    return Finding(Reason.SUSPENDED, message, "True")
 
 
 # --------------------------------------------------------------------------------- those of a sweep

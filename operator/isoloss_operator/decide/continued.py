@@ -12,9 +12,9 @@ from isoloss_contract import reading
 from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood
 from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, STALE, Finding
+from isoloss_operator.decide.conditions import READY, STALE
 from isoloss_operator.decide.observation import ObservedAnswer, ObservedCheckpoint
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning import specs
 from isoloss_operator.planning.architectures import completed, text_model
 from isoloss_operator.planning.parameters import model_problems

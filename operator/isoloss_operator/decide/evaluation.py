@@ -11,14 +11,14 @@ from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
 from isoloss_operator.api import statuses
-from isoloss_operator.decide.conditions import EVALUATED, Finding
+from isoloss_operator.decide.conditions import EVALUATED
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.plans import JobRequest, Quarantine, TaskWrites
+from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.single_task import Labels, SinglePass, SingleTask, run
 from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
 
@@ -44,8 +44,15 @@ class Measurement:
     """The measured loss, once it is there and right; None also if the spec has it."""
     status: api.HyperparamPredictionStatus = field(default_factory=api.HyperparamPredictionStatus)
     """As the status shows it, without an answer."""
-    writes: TaskWrites = field(default_factory=TaskWrites)
-    """The ledger among them if it has changed."""
+    ledger: Ledger | None = None
+    """None: unchanged."""
+    quarantined: tuple[Quarantine, ...] = ()
+    stop: Sequence[ObservedJob] = ()
+    """Jobs to delete unless they have ended and Kubernetes knows."""
+    recorded: Sequence[ObservedJob] = ()
+    """Jobs of which nothing is to be learned any more: they may expire."""
+    starts: tuple[EvaluateConfig, int] | None = None
+    """The attempt that starts now; None: none does."""
     requeue_after: float = 60.0
 
 
@@ -53,13 +60,13 @@ def measure(asked: AcceptedPrediction) -> Measurement:
     """Measure the initial loss, wait or explain."""
     observed, sweep, checkpoint = asked.observed, asked.sweep, asked.spec.checkpoint
     if checkpoint is None:
-        return _given(asked.spec.initial_loss or "", sweep, observed.jobs)
+        return _given(asked.spec.initial_loss or "", observed.jobs)
     stamp, result = observed.checkpoint_stamp, observed.evaluation
     if asked.is_checkpoint_gone and isinstance(stamp, reading.Unreadable):
         # What was measured is no longer there, and so cannot be measured again.
         message = f"{stamp.message}: put them back, or give spec.initialLoss"
         found = Finding(Reason.NOT_A_CHECKPOINT, message)
-        return Measurement(found, writes=TaskWrites(delete=requests.deletions(observed.jobs)))
+        return Measurement(found, stop=observed.jobs)
     config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
     store = requests.store_label(requests.store_uri(sweep))
     own = requests.by_attempt(
@@ -76,7 +83,7 @@ def measure(asked: AcceptedPrediction) -> Measurement:
         is_newer = isinstance(observed.ledger, reading.Newer)
         reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
         unknown = Finding(reason, observed.ledger.message)
-        return Measurement(unknown, writes=TaskWrites(delete=requests.deletions(others)))
+        return Measurement(unknown, stop=others)
     return _under_way(asked, checkpoint, config, result, own, others)
 
 
@@ -101,9 +108,7 @@ def evaluate_config(
     )
 
 
-def _given(
-    initial_loss: str, sweep: api.ScalingSweepSpec, jobs: Sequence[ObservedJob]
-) -> Measurement:
+def _given(initial_loss: str, jobs: Sequence[ObservedJob]) -> Measurement:
     """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
@@ -111,7 +116,8 @@ def _given(
         status=api.HyperparamPredictionStatus(
             initial_loss=statuses.IntervalStatus(value=initial_loss)
         ),
-        writes=TaskWrites(delete=requests.deletions(jobs), expire=requests.expiries(sweep, jobs)),
+        stop=jobs,
+        recorded=jobs,
     )
 
 
@@ -134,10 +140,8 @@ def _measured(
             domain_losses=domains or None,
             evaluation_uri=f"{requests.store_uri(sweep)}/{layout.evaluation_result(result.key)}",
         ),
-        TaskWrites(
-            delete=requests.deletions(others) + requests.lost_deletions(own),
-            expire=requests.expiries(sweep, [*own, *others]),
-        ),
+        stop=[*others, *(job for job in own if job.must_be_deleted)],
+        recorded=[*own, *others],
     )
 
 
@@ -156,36 +160,30 @@ def _under_way(
     known = known_ledger(observed, observed.ledger, path, template, has_spent=False)
     max_failed = sweep.failure_policy.max_failed_points
     before = under_present(known.ledger, observed.generation, template, max_failed)
-    measuring = run(_task(asked, checkpoint, config, stored, own, before))
+    task = _task(asked, checkpoint, config, stored, own, before)
+    measuring = run(task)
     ledger = _with_attempts(before, measuring, config)
     # Only the Jobs of later attempts tell how those ended.
     ended = _attempts(known.ledger, config).ended
     recorded = [job for job in own if job.attempt <= ended]
     quarantined = known.quarantined if ledger != known.ledger else ()
-    if isinstance(stored, reading.Unreadable) and not measuring.active:
+    if isinstance(stored, reading.Unreadable) and not measuring.is_active:
         suffix = f"unreadable-{measuring.attempts.ended + 1}"
         quarantined += (Quarantine(layout.evaluation_result(config.key), suffix),)
-    create: tuple[JobRequest, ...] = ()
-    finding, starts = measuring.finding(), measuring.starts
-    if asked.removed_data and not measuring.active:
+    finding, starts = measuring.finding, measuring.starts
+    if asked.removed_data and not measuring.is_active:
         message = f"{asked.removed_data}, or give spec.initialLoss."
-        finding = Finding(Reason.DATA_REMOVED, message, stalled=True)
-    elif starts is not None:
-        create = (
-            requests.evaluate_request(observed, sweep, checkpoint, config, starts, asked.manifest),
-        )
+        finding, starts = Finding(Reason.DATA_REMOVED, message, stalled=True), None
     return Measurement(
         finding,
-        writes=TaskWrites(
-            ledger=ledger if ledger != known.ledger else None,
-            create=create,
-            delete=requests.deletions(others)
-            + requests.lost_deletions(recorded)
-            + measuring.delete,
-            expire=requests.expiries(sweep, [*others, *recorded]),
-            quarantined=quarantined,
-        ),
-        requeue_after=30.0 if measuring.active else max(30.0, measuring.seconds_until_due),
+        ledger=ledger if ledger != known.ledger else None,
+        quarantined=quarantined,
+        stop=[*others, *(job for job in recorded if job.must_be_deleted), *measuring.stop],
+        recorded=[*others, *recorded],
+        starts=None if starts is None else (config, starts),
+        requeue_after=30.0
+        if measuring.is_active
+        else max(30.0, measuring.seconds_until_due or 0.0),
     )
 
 
@@ -202,6 +200,7 @@ def _task(
     template = requests.evaluate_template(sweep, checkpoint)
     store = requests.store_label(requests.store_uri(sweep))
     stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
+    label = requests.template_label(observed.operator_template, sweep, template)
     return SingleTask(
         labels=LABELS,
         observed=observed,
@@ -212,7 +211,8 @@ def _task(
         refused=_own_error(ledger) if ledger.evaluate_key == config.key else None,
         # Changes with all that a person can change about the pod: charges under another one start at zero.
         template=f"{observed.generation}-{template}",
-        asked=requests.template_label(observed.operator_template, sweep, template),
+        asked=label,
+        outdated=[job for job in own if requests.is_outdated(job, label)],
         domains=list(config.mixture),
         retries=sweep.failure_policy.retries_per_point,
         suspend=asked.spec.suspend,

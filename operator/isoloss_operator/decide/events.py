@@ -1,14 +1,11 @@
 """Events about conditions that changed and about attempts that ended: one per kind of ending, never one per point."""
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from isoloss_contract.ledger import Ledger, LostLedger, PointRecord
-from isoloss_operator.api import Condition
-from isoloss_operator.decide.conditions import ACCEPTED, shortened
+from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.reasons import Reason
 
 MAX_EVENT_MESSAGE = 900
 NAMED = 3
@@ -20,26 +17,6 @@ AWAY: Final = (
     FailureClass.STORE_UNAVAILABLE,
 )
 """Not charged, and yet for somebody to look at."""
-_NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
-_NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
-
-
-def condition_events(
-    conditions: Iterable[Condition], announced: Sequence[str], *, stalled: bool
-) -> tuple[Event, ...]:
-    """One event per changed condition of the `announced` types that is news."""
-    found: dict[tuple[str, str], Event] = {}
-    for condition in conditions:
-        if condition.type not in announced or condition.status == "Unknown":
-            continue
-        if condition.reason in _NO_NEWS:
-            continue
-        if condition.reason in _NO_NEWS_UNLESS_STALLED and not stalled:
-            continue
-        is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
-        event = Event("Warning" if is_bad else "Normal", condition.reason, condition.message)
-        found.setdefault((event.reason, event.message), event)
-    return tuple(found.values())
 
 
 def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:

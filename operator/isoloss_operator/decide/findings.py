@@ -10,14 +10,13 @@ from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
-from isoloss_operator.decide.conditions import Finding, Findings
+from isoloss_operator.decide.conditions import Findings, left_behind, suspension
 from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
 from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.search import ended_in_words, step_ended_in_words
-from isoloss_operator.decide.suspension import left_behind, suspension
 from isoloss_operator.planning.points import repeated_domains
 
 MAX_NAMED: Final = 5

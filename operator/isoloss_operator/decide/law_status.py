@@ -13,8 +13,6 @@ from isoloss.laws import (
     LossComputeLaw,
     Optimum,
     Refusal,
-    RefusalReason,
-    Refused,
     hyperparameter_formula,
     hyperparameter_quality,
     loss_compute_formula,
@@ -22,8 +20,8 @@ from isoloss.laws import (
 )
 from isoloss_operator.api.statuses import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide import conditions
-from isoloss_operator.decide.conditions import Finding, shortened
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.reasons import Finding, Reason
 
 MAX_TEXT = 300
 """Bytes of one text in a status."""
@@ -73,13 +71,6 @@ def loss_compute_law(laws: Laws, *, provisional: bool) -> LawStatus:
         formula=loss_compute_formula(law),
         quality=loss_compute_quality(law),
     )
-
-
-def refused_in_words(refused: Refused) -> tuple[RefusalReason, str]:
-    """Why the laws do not answer. A refused law is named by its own reason, which says what to change about the sweep."""
-    first = refused.refusals[0]
-    reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
-    return reason, " ".join(refusal.message for refusal in refused.refusals)
 
 
 def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawState:

@@ -17,9 +17,9 @@ from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator import api
-from isoloss_operator.decide.conditions import Finding, parse_conditions
+from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
 # -------------------------------------------------------------------------------------------- labels

@@ -15,14 +15,13 @@ from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide import conditions
-from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, predicted_in_words
-from isoloss_operator.decide.conditions import NOT_CHECKED, Finding
+from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, provisional_answer
+from isoloss_operator.decide.conditions import NOT_CHECKED, condition_events, suspension
 from isoloss_operator.decide.evaluation import Measurement, measure
-from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
+from isoloss_operator.decide.plans import JobRequest, PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,
     Question,
@@ -30,8 +29,7 @@ from isoloss_operator.decide.prediction_checks import (
     present_question,
 )
 from isoloss_operator.decide.publication import answer_page, publication, withdrawals
-from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.validation import ValidationStep, validate_answer, validation_kept
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -68,8 +66,6 @@ class State:
     """Of this status the initial loss; None: as the status has it."""
     answer: HyperparamPredictionStatus | None = NO_NUMBERS
     """Of this status the answer; None: as the status has it (only if it is still kept)."""
-    measured: Measurement | None = None
-    """None: nothing is measured now."""
     requeue_after: float | None = None
     """None: as the measurement asks for."""
 
@@ -79,15 +75,15 @@ def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
     question = present_question(observed)
     found = check_prediction(observed, question)
     if isinstance(found, Finding):
-        asked, answer = None, None
+        asked, measured, answer = None, None, None
         state = _held_up(observed, question, found)
         validation = validation_kept(observed, is_judged=question.is_judged)
     else:
         asked, measured = found, measure(found)
-        answer = answer_to(asked, measured)
-        state = _state(asked, measured, answer)
+        answer, preview = answer_to(asked, measured), provisional_answer(asked, measured)
+        state = _state(asked, measured, answer, preview)
         validation = validate_answer(asked, measured.result, answer, is_kept=state.answer is None)
-    return _plan(observed, question, state, validation, asked, answer)
+    return _plan(observed, question, state, validation, asked, measured, answer)
 
 
 # --------------------------------------------------------------------- before its sweep and store are known
@@ -152,40 +148,42 @@ def _previous_ready(observed: ObservedPrediction) -> Finding:
 # ---------------------------------------------------------------------------------- once they are known
 
 
-def _state(asked: AcceptedPrediction, measured: Measurement, answer: Answer) -> State:
+def _state(
+    asked: AcceptedPrediction,
+    measured: Measurement,
+    answer: Answer | Finding,
+    preview: Answer | None,
+) -> State:
     """The first that applies."""
-    observed, fit, evaluated = asked.observed, answer.fit, measured.finding
+    observed, fit, evaluated = asked.observed, asked.fit, measured.finding
     if not evaluated.holds:
-        return _unmeasured(asked, measured, fit)
-    known = State(
-        ready=evaluated, evaluated=evaluated, measurement=measured.status, measured=measured
-    )
+        return _unmeasured(asked, measured)
+    known = State(ready=evaluated, evaluated=evaluated, measurement=measured.status)
     if isinstance(fit, Finding) and isinstance(fit.reason, RefusalReason):
         # More data withdrew the laws: so is an answer that was computed from the former ones.
         return replace(known, ready=fit)
     if isinstance(fit, Finding):  # the sweep is still running, or its laws cannot be read
-        if answer.preview is not None:  # shown without vouching for it
+        if preview is not None:  # shown without vouching for it
             fit = Finding(Reason.PROVISIONAL, f"{_PREVIEW} {fit.message}")
         if asked.question.is_answered:
             return _kept(observed, fit, known)
-        return replace(known, ready=fit, answer=answer.preview or NO_NUMBERS)
-    if isinstance(answer.prediction, Finding):
-        return replace(known, ready=answer.prediction)
+        return replace(known, ready=fit, answer=preview.status if preview else NO_NUMBERS)
+    if isinstance(answer, Finding):
+        return replace(known, ready=answer)
     answered = replace(known, stale=FRESH, answer=answer.status)
     if (problem := _publication_problem(observed)) is not None:
         return replace(answered, ready=problem, accepted=problem)
-    ready = Finding(Reason.PREDICTED, predicted_in_words(answer.prediction), "True")
+    ready = Finding(Reason.PREDICTED, answer.message, "True")
     return replace(answered, ready=ready, requeue_after=math.inf)
 
 
-def _unmeasured(
-    asked: AcceptedPrediction, measured: Measurement, fit: FitOutcome | Finding
-) -> State:
+def _unmeasured(asked: AcceptedPrediction, measured: Measurement) -> State:
     """Before the checkpoint is measured, however far the sweep is."""
     observed, found, checkpoint = asked.observed, measured.finding, asked.spec.checkpoint
+    fit = asked.fit
     assert checkpoint is not None  # a given loss needs no measuring
     if not asked.is_checkpoint_gone:
-        state = State(ready=found, evaluated=found, measured=measured)
+        state = State(ready=found, evaluated=found)
         if not asked.question.is_answered:
             return state
         former = f"a former initial loss of {checkpoint.uri}"
@@ -193,9 +191,9 @@ def _unmeasured(
     laws = observed.previous_status.laws_sha256
     if isinstance(fit, FitOutcome) and fit.laws_sha256 == laws:
         as_it_was = _as_it_was(observed, found)
-        return replace(as_it_was, stale=FRESH, measured=measured, requeue_after=math.inf)
+        return replace(as_it_was, stale=FRESH, requeue_after=math.inf)
     kept = _nothing_measured(observed, asked.question, found)
-    return replace(kept, measured=measured, requeue_after=None)
+    return replace(kept, requeue_after=None)
 
 
 def _publication_problem(observed: ObservedPrediction) -> Finding | None:
@@ -228,20 +226,26 @@ def _plan(
     state: State,
     validation: ValidationStep,
     asked: AcceptedPrediction | None,
-    answer: Answer | None,
+    measured: Measurement | None,
+    answer: Answer | Finding | None,
 ) -> PredictionPlan:
-    """`asked` and `answer` are None before its sweep and store are known."""
+    """`asked`, `measured` and `answer` are None before its sweep and store are known."""
     refused = observed.storage_not_writable or observed.write_refused
     refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
     previous, before = observed.previous_conditions, observed.previous_status
     report_uri = _report_uri(observed, asked, before)
-    findings = _findings(observed, state, validation.finding)
+    writes = TaskWrites() if measured is None or asked is None else _writes(asked, measured)
+    findings = _findings(observed, state, validation.finding, creates=bool(writes.create))
     current = conditions.dated(
         findings, previous, generation=observed.generation, now=observed.now
     )
     changed = conditions.changed(current, previous)
+    waited = {kind for kind, each in previous.items() if each.reason in _WAITING}
+    # Those that waited for their sweep before and still do are no news.
+    news = [c for c in changed if not (c.type in waited and c.reason in _WAITING)]
+    events = condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled)
     judged = validation.status
     if judged is not None:
         judged = judged.model_copy(update={"question_digest": question.judged_digest})
@@ -263,21 +267,16 @@ def _plan(
     found = validation.finding
     judged_again = math.inf if found is None or is_verdict(found.status, found.reason) else 60.0
     publish, withdraw = publication(observed, status), withdrawals(observed, status)
-    measured = state.measured
     page, page_seconds = None, math.inf
-    if asked is not None and answer is not None and state.stale != NO_ANSWER:
-        result = None if measured is None else measured.result
-        page, page_seconds = answer_page(asked, result, answer, status)
-    waited = {kind for kind, each in previous.items() if each.reason in _WAITING}
-    # Those that waited for their sweep before and still do are no news.
-    news = [c for c in changed if not (c.type in waited and c.reason in _WAITING)]
+    if asked is not None and isinstance(answer, Answer):
+        page, page_seconds = answer_page(asked, answer, status)
     return PredictionPlan(
         status=status,
-        **vars(TaskWrites() if measured is None else measured.writes),
+        **vars(writes),
         publish=publish,
         withdraw=withdraw,
         page=page,
-        events=condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
+        events=events,
         requeue_after=min(
             state.requeue_after or (60.0 if measured is None else measured.requeue_after),
             judged_again,
@@ -295,14 +294,13 @@ def _report_uri(
     if asked is None:
         return before.report_uri
     folder = layout.prediction_folder(observed.name, observed.uid)
-    uri = f"{store_uri(asked.sweep)}/{layout.report_in(folder)}"
+    uri = f"{requests.store_uri(asked.sweep)}/{layout.report_in(folder)}"
     return uri if observed.has_page(uri) else ""
 
 
 def _findings(
-    observed: ObservedPrediction, state: State, validated: Finding | None
+    observed: ObservedPrediction, state: State, validated: Finding | None, *, creates: bool
 ) -> dict[str, Finding]:
-    creates = state.measured is not None and state.measured.writes.create
     changes = "The evaluate Job is being started." if creates else ""
     holds_up = _holds_up(state)
     return {
@@ -315,6 +313,26 @@ def _findings(
         conditions.STALLED: conditions.stalled(holds_up),
         conditions.RECONCILING: conditions.reconciling(holds_up, changes),
     }
+
+
+def _writes(asked: AcceptedPrediction, measured: Measurement) -> TaskWrites:
+    """What the measurement asks for."""
+    observed, sweep, create = asked.observed, asked.sweep, tuple[JobRequest, ...]()
+    if measured.starts is not None:
+        assert asked.spec.checkpoint is not None  # which is measured
+        config, attempt = measured.starts
+        create = (
+            requests.evaluate_request(
+                observed, sweep, asked.spec.checkpoint, config, attempt, asked.manifest
+            ),
+        )
+    return TaskWrites(
+        ledger=measured.ledger,
+        quarantined=measured.quarantined,
+        delete=requests.deletions(measured.stop),
+        expire=requests.expiries(sweep, measured.recorded),
+        create=create,
+    )
 
 
 def _holds_up(state: State) -> Finding:

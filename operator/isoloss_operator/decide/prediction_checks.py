@@ -11,11 +11,11 @@ from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, STALE, Finding
+from isoloss_operator.decide.conditions import READY, STALE
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import texts
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -37,6 +37,10 @@ class AcceptedPrediction:
     """Whether the checkpoint of that answer is not there any more."""
     unnoticed: str
     """What may change without an event; empty: nothing."""
+    fit: FitOutcome | Finding
+    """The final fit of the sweep's present generation, or why there is none."""
+    judge_awaited: Finding | None
+    """Why the sweep of spec.validation is not ready under its present spec; None: it is, or there is none."""
 
 
 def check_prediction(
@@ -59,6 +63,7 @@ def check_prediction(
     manifest = corpus_of_laws(observed)
     if manifest is None:  # before the corpus is prepared nothing can be measured
         return sweep_not_ready(reference)
+    judge = observed.validation.reference
     return AcceptedPrediction(
         observed=observed,
         spec=spec,
@@ -69,6 +74,8 @@ def check_prediction(
         question=question,
         is_checkpoint_gone=is_answered and isinstance(observed.checkpoint_stamp, Unreadable),
         unnoticed=unlisted,
+        fit=_final_fit(reference, observed.fit),
+        judge_awaited=None if judge is None else _present_not_ready(judge),
     )
 
 
@@ -161,7 +168,7 @@ def sweep_not_ready(reference: ObservedReference) -> Finding:
     return Finding(Reason.SWEEP_NOT_READY, message)
 
 
-def present_not_ready(reference: ObservedReference) -> Finding | None:
+def _present_not_ready(reference: ObservedReference) -> Finding | None:
     """The same of its present generation; None: that is ready."""
     ready = reference.conditions.get(READY)
     if ready is None or ready.status != "True":
@@ -172,9 +179,9 @@ def present_not_ready(reference: ObservedReference) -> Finding | None:
     return None
 
 
-def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
+def _final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
     """The final fit of a sweep's present generation, or why there is none. `read` is what is stored."""
-    if awaited := present_not_ready(reference):
+    if awaited := _present_not_ready(reference):
         return awaited
     if reference.conditions[READY].reason == Reason.NOTHING_TO_FIT:
         message = f"ScalingSweep {reference.name} has no laws, as its points lie around answers: name the sweep whose laws answer"

@@ -9,17 +9,12 @@ from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.checks import AcceptedSweep
 from isoloss_operator.decide.choose import account, slots_taken
-from isoloss_operator.decide.conditions import (
-    ALL_ACCEPTED,
-    DATA_READY,
-    Finding,
-    Findings,
-)
+from isoloss_operator.decide.conditions import ALL_ACCEPTED, DATA_READY, Findings
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.record import unplanned_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import numbers_of, stated
@@ -42,7 +37,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
     task = _task(sweep)
     prepared = run(task)
-    data, starts = prepared.finding(), prepared.starts
+    data, starts = prepared.finding, prepared.starts
     obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
     stopped = _stopped_training(sweep, obsolete)
     ledger = unplanned_recorded(known.ledger, stopped, observed)
@@ -53,7 +48,9 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         path = layout.data_manifest(observed.corpus_key or sweep.prepare_key)
         quarantined = (*quarantined, Quarantine(path, suffix))
     requeue_after = 30.0
-    if prepared.not_before is not None and not any(job.holds_a_slot for job in observed.jobs):
+    if prepared.seconds_until_due is not None and not any(
+        job.holds_a_slot for job in observed.jobs
+    ):
         requeue_after = min(300.0, prepared.seconds_until_due)
     findings = _findings(observed, data, starts=starts is not None)
     numbers = _numbers(sweep, ledger)
@@ -66,7 +63,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         delete=(
             *requests.deletions(obsolete),
             *requests.lost_deletions(recorded),
-            *prepared.delete,
+            *requests.deletions(prepared.stop),
         ),
         expire=requests.expiries(spec, [*obsolete, *recorded]),
         create=create,
@@ -88,6 +85,7 @@ def _task(sweep: AcceptedSweep) -> SingleTask:
     observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
     has_room = _has_room(observed, sweep.prepare_key, spec.parallelism)
     template = requests.prepare_template(spec)
+    label = requests.template_label(observed.operator_template, spec, template)
     return SingleTask(
         labels=LABELS,
         observed=observed,
@@ -96,7 +94,8 @@ def _task(sweep: AcceptedSweep) -> SingleTask:
         attempts=ledger.preparation,
         refused=ledger.configuration_error,
         template=template,
-        asked=requests.template_label(observed.operator_template, spec, template),
+        asked=label,
+        outdated=[job for job in sweep.prepare_jobs if requests.is_outdated(job, label)],
         domains=[domain.name for domain in spec.data.domains],
         retries=spec.failure_policy.retries_per_point,
         suspend=spec.suspend,

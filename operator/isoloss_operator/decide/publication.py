@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationResult, content_key
+from isoloss_contract.records import content_key
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide.answer import Answer, target_parameters
-from isoloss_operator.decide.conditions import READY, STALE, VALIDATED, Finding
+from isoloss_operator.decide.answer import Answer
+from isoloss_operator.decide.conditions import READY, STALE, VALIDATED
 from isoloss_operator.decide.fits import PAGE_SECONDS, AnswerPage
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedResource
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest
@@ -98,39 +98,32 @@ def _numbers(status: HyperparamPredictionStatus) -> dict[str, str]:
 
 
 def answer_page(
-    asked: AcceptedPrediction,
-    result: EvaluationResult | None,
-    answer: Answer,
-    status: HyperparamPredictionStatus,
+    asked: AcceptedPrediction, answer: Answer, status: HyperparamPredictionStatus
 ) -> tuple[AnswerPage | None, float]:
     """The page of an answer to draw now, and in how many seconds the next is due, infinite for none.
 
     The first and that of a verdict are drawn at once, others a minute later at the earliest, if the answer or its
     verdict has changed. It shows the laws as they were fitted, and needs nothing of the store.
     """
-    observed, spec, reference = asked.observed, asked.spec, asked.reference
-    prediction, fit = answer.prediction, answer.fit
-    if isinstance(prediction, Finding) or isinstance(fit, Finding) or fit.laws is None:
-        return None, math.inf
+    observed, reference = asked.observed, asked.reference
     shows = _shown(status)
     if shows == observed.page_shows:
         return None, math.inf
     waits = bool(observed.page_shows) and not _has_new_verdict(observed, status)
     if waits and observed.page_seconds < PAGE_SECONDS:
         return None, PAGE_SECONDS - observed.page_seconds
-    initial_loss = result.loss if result is not None else spec.initial_loss
     page = AnswerPage(
         inputs=shows,
-        ledger_sha256=fit.ledger_sha256,
+        ledger_sha256=status.ledger_sha256,
         laws_path=layout.laws_in(layout.sweep_folder(reference.name, reference.uid)),
         report_path=layout.report_in(layout.prediction_folder(observed.name, observed.uid)),
         provisional=waits,
-        laws=fit.laws,
-        prediction=prediction,
-        initial_loss=float(initial_loss or 0),
-        parameters=target_parameters(spec, result),
+        laws=answer.laws,
+        prediction=answer.prediction,
+        initial_loss=float(answer.query.initial_loss or 0),
+        parameters=answer.query.params,
         resource={
-            "spec": spec.model_dump(
+            "spec": asked.spec.model_dump(
                 by_alias=True,
                 exclude_none=True,
                 include={"target_sequence_length": True, "validation": {"tolerance": True}},

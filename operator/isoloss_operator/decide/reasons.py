@@ -1,9 +1,13 @@
-"""Every reason that a condition or event of ours can give."""
+"""Every reason that a condition or event of ours can give, and what a condition says."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from isoloss.laws import RefusalReason
+from isoloss_operator.api import Condition
 
 
 class Reason(StrEnum):
@@ -236,3 +240,27 @@ def known_reason(text: str) -> AnyReason:
         if text in reasons.__members__.values():
             return reasons(text)
     return Reason.NOT_YET_KNOWN
+
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a condition says, before it is dated: that it does not hold, unless it says otherwise."""
+
+    reason: AnyReason
+    message: str
+    status: ConditionStatus = "False"
+    stalled: bool = False
+    """Nothing will happen until a user changes something."""
+
+    @classmethod
+    def of(cls, condition: Condition) -> Finding:
+        """What an observed condition said."""
+        return cls(known_reason(condition.reason), condition.message, condition.status)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition is True."""
+        return self.status == "True"

@@ -22,14 +22,13 @@ from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide import conditions, law_status
 from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
-from isoloss_operator.decide.conditions import Findings
-from isoloss_operator.decide.events import condition_events, lost_in_words
+from isoloss_operator.decide.conditions import Findings, condition_events, suspension
+from isoloss_operator.decide.events import lost_in_words
 from isoloss_operator.decide.findings import sweep_findings, sweep_warnings
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.search import search_status
-from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec
 

@@ -9,51 +9,15 @@ has forgotten them, and the accelerator time of such an attempt counts only once
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
-from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
-from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.attempts import pod_seconds
 from isoloss_operator.decide.jobs.requests import deletions
-from isoloss_operator.decide.observation import ObservedJob, ObservedResource
+from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion
-from isoloss_operator.decide.reasons import Reason
 
 Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 """Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""
-
-NOT_SUSPENDED: Final = Finding(Reason.NOT_SUSPENDED, "spec.suspend is false.")
-
-
-def left_behind(observed: ObservedResource) -> str:
-    """What a deleted Job left behind, and what to do about it; empty: nothing.
-
-    Most pods end by themselves; one that has no node yet never does.
-    """
-    count = len(observed.orphaned_pods)
-    if not count:
-        return ""
-    named = f", such as {observed.orphans[0]}" if observed.orphans else ""
-    return (
-        f"Waiting for {counted(count, 'pod')} without a Job to end{named}: "
-        "delete what does not end by itself."
-    )
-
-
-def suspension(observed: ObservedResource) -> Finding:
-    """The condition Suspended of a resource."""
-    if not observed.spec.suspend:
-        return NOT_SUSPENDED
-    running = sum(job.holds_a_slot for job in observed.jobs)
-    if running:
-        return Finding(
-            Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped.", "True"
-        )
-    message = "spec.suspend is true: no Job is running."
-    if left := left_behind(observed):
-        message += f" {left}"
-    return Finding(Reason.SUSPENDED, message, "True")
 
 
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:

@@ -26,21 +26,19 @@ from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
 from isoloss_operator.api import statuses
-from isoloss_operator.decide.answer import Answer, question, target_length
-from isoloss_operator.decide.conditions import STALLED, VALIDATED, Finding
+from isoloss_operator.decide.answer import Answer, target_length
+from isoloss_operator.decide.conditions import STALLED, VALIDATED
 from isoloss_operator.decide.continued import ALIKE
 from isoloss_operator.decide.evaluation import measure
-from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
 from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,
     check_prediction,
-    present_not_ready,
     present_question,
     sweep_not_ready,
 )
-from isoloss_operator.decide.reasons import Reason, known_reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning.points import mixture
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -92,11 +90,14 @@ def validation_kept(observed: ObservedPrediction, *, is_judged: bool) -> Validat
 
 
 def validate_answer(
-    asked: AcceptedPrediction, result: EvaluationResult | None, answer: Answer, *, is_kept: bool
+    asked: AcceptedPrediction,
+    result: EvaluationResult | None,
+    answer: Answer | Finding,
+    *,
+    is_kept: bool,
 ) -> ValidationStep:
     """Judge the answer, or say what that waits for. `is_kept`: the former answer is, as there is no new one yet."""
-    observed, fit, found = asked.observed, answer.fit, answer.in_sweep_sequences
-    is_judged = asked.question.is_judged
+    observed, is_judged = asked.observed, asked.question.is_judged
     if asked.spec.validation is None:
         return ValidationStep()
     points = judged_points(asked, result)
@@ -107,19 +108,16 @@ def validate_answer(
             if is_away
             else ValidationStep(points)
         )
-    if isinstance(found, Finding) or isinstance(fit, Finding):
+    if isinstance(answer, Finding):
         if not is_kept:
             return ValidationStep(NO_ANSWER)
         return _as_it_was(observed, NO_ANSWER, is_judged=is_judged)
-    waits = _not_over(points, observed, found)
-    verdict = Verdict(waits) if waits is not None else _verdict(asked, result, points, found, fit)
+    waits = _not_over(asked, points, answer.in_sweep_sequences)
+    verdict = _verdict(asked, result, points, answer) if waits is None else Verdict(waits)
     if verdict.finding.reason is Reason.STORAGE_UNREACHABLE:
         return _as_it_was(observed, verdict.finding, is_judged=is_judged)
-    return ValidationStep(
-        verdict.finding,
-        _status(points, verdict),
-        _refined(verdict.validation, asked.spec, asked.sweep),
-    )
+    refined = _refined(verdict.validation, asked.spec, asked.sweep)
+    return ValidationStep(verdict.finding, _status(points, verdict), refined)
 
 
 def _as_it_was(
@@ -217,17 +215,17 @@ def _unknown(finding: Finding) -> Finding:
 
 
 def _not_over(
-    points: JudgedPoints, observed: ObservedPrediction, answer: Prediction
+    asked: AcceptedPrediction, points: JudgedPoints, answer: Prediction
 ) -> Finding | None:
     """Why the points are not judged yet."""
     reference = points.reference
     stalled = reference.conditions.get(STALLED)
     if stalled is not None and stalled.status == "True":
         message = f"ScalingSweep {reference.name} cannot go on: {stalled.message}"
-        return Finding(known_reason(stalled.reason), message, "Unknown")
-    if awaited := present_not_ready(reference):
-        return _unknown(awaited)
-    ledger = value_of(observed.validation.ledger)
+        return Finding(Finding.of(stalled).reason, message, "Unknown")
+    if asked.judge_awaited is not None:
+        return _unknown(asked.judge_awaited)
+    ledger = value_of(asked.observed.validation.ledger)
     assert ledger is not None
     for each in ledger.neighbourhoods:
         rate, batch = each.places[0]
@@ -235,7 +233,7 @@ def _not_over(
             math.log(rate / answer.learning_rate.value),
             math.log(batch / answer.batch_size.value),
         )
-        if each.prediction == observed.name and max(map(abs, off)) > AT_THE_ANSWER:
+        if each.prediction == asked.observed.name and max(map(abs, off)) > AT_THE_ANSWER:
             message = f"ScalingSweep {reference.name} is about to train points around the present answer."
             return Finding(Reason.ANSWER_AWAITED, message, "Unknown")
     return None
@@ -302,13 +300,12 @@ def _verdict(
     asked: AcceptedPrediction,
     result: EvaluationResult | None,
     points: JudgedPoints,
-    answer: Prediction,
-    fit: FitOutcome,
+    answer: Answer,
 ) -> Verdict:
-    assert fit.laws is not None  # they gave the answer
-    assert answer.cpt_flops is not None
+    cpt_flops = answer.in_sweep_sequences.cpt_flops
+    assert cpt_flops is not None
     assert asked.spec.validation is not None
-    laws, query = fit.laws, question(asked.spec, asked.sweep, result)
+    laws, query = answer.laws, answer.query
     done = [record for record in points.records if record.state in DONE]
     if not done:
         return _too_few("No point has a result.")
@@ -331,7 +328,7 @@ def _verdict(
             measured_noise=laws.run_noise,
             residual=laws.surface.residual_rms,
         )
-        flops = min(per_token * tokens, answer.cpt_flops * ALIKE)
+        flops = min(per_token * tokens, cpt_flops * ALIKE)
         tolerance = float(asked.spec.validation.tolerance)
         judged = validate(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:

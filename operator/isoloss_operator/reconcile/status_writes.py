@@ -12,7 +12,7 @@ from isoloss_operator.cluster import client
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.reconcile.resource import Resource, Services
 from isoloss_operator.settings import Settings
 
@@ -53,7 +53,7 @@ def reporting_failures(services: Services, resource: Resource) -> Iterator[None]
         raise
 
 
-def _report(services: Services, resource: Resource, finding: conditions.Finding) -> None:
+def _report(services: Services, resource: Resource, finding: Finding) -> None:
     """Never raises: the error of the pass is the one to be logged."""
     body, now = resource.body, services.cluster.clock.now()
     generation = body["metadata"].get("generation", 0)

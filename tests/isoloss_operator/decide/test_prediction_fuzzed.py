@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
+from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide import answer, validation
-from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.observation import ObservedValidation
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction

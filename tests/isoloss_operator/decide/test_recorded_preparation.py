@@ -51,6 +51,7 @@ def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
         refused=None,
         template="t",
         asked="",
+        outdated=(),
         domains=("a",),
         retries=3,
         suspend=False,

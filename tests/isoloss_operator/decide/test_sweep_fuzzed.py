@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
-from isoloss_operator.decide.conditions import parse_conditions
+from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory

@@ -24,9 +24,9 @@ from isoloss_contract.records import (
     ExitCode,
     TerminationMessage,
 )
-from isoloss_operator.decide.conditions import Finding, shortened
+from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
