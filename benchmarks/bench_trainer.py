@@ -57,7 +57,7 @@ from benchmarks.trainer_rivals import (
     rivals,
 )
 from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from isoloss_trainer.run_log import peak_of
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 

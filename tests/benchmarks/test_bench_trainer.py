@@ -12,7 +12,7 @@ from benchmarks import bench_trainer, trainer_rivals
 from benchmarks.bench_trainer import compare, main
 from benchmarks.packaged_rivals import Packaged
 from benchmarks.trainer_rivals import Entrant, Setting, Shape
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from tests.support.models import example_model
 
 SHAPE = Shape("dense-tiny", 32, 2, 2)

@@ -7,7 +7,7 @@ import pytest
 from isoloss_contract.records import OptimizerConfig, PointConfig
 from isoloss_contract.records.points import evaluation_steps
 from isoloss_contract.store import parse_record
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from tests.isoloss_contract.test_formats import FILES, KEYED
 from tests.support import synthetic_trainer
 from tests.support.builders import points, sweep_spec

@@ -11,9 +11,12 @@ from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, EvaluationResult, Outcome
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.commands.nearest_family import nearest
-from isoloss_operator.decide.continued import checkpoint_model
-from isoloss_operator.planning.architectures import WRAPPERS, completed
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import (
+    WRAPPERS,
+    checkpoint_model,
+    completed,
+    parameter_counts,
+)
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import export
 from isoloss_trainer.model import build_network, check_fits, count_parameters, model_config

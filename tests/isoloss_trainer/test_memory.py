@@ -9,8 +9,7 @@ import torch
 from isoloss_contract.footprint import Fit, Footprint, fit, fit_beside_state
 from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
-from isoloss_operator.planning.architectures import SUPPORTED_MODEL_TYPES
-from isoloss_operator.planning.parameters import model_shape
+from isoloss_operator.planning.models import SUPPORTED_MODEL_TYPES, model_shape
 from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import footprint, host_footprint, micro_batch, plan, shape_of

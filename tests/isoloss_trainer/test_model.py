@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_operator.planning.architectures import (
+from isoloss_operator.planning.models import (
     SUPPORTED_MODEL_TYPES,
     UnsupportedModel,
+    attention_shapes,
+    parameter_counts,
     unknown_keys,
 )
-from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import (

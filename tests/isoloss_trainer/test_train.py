@@ -29,8 +29,7 @@ import isoloss_trainer.train as train_module
 from isoloss_contract import layout, records
 from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
-from isoloss_operator.decide.continued import checkpoint_model
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import checkpoint_model, parameter_counts
 from isoloss_trainer.attempt import Attempt, Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, write_tensors
 from isoloss_trainer.evaluation import ValidationSet

@@ -29,7 +29,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from tests.support.builders import STORE, UID, after, observed, result, sweep_spec

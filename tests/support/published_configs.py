@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isoloss_operator.planning.architectures import completed, text_model
+from isoloss_operator.planning.models import completed, text_model
 
 LLAMA_3_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

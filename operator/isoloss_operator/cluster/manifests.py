@@ -23,8 +23,7 @@ from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
-from isoloss_operator.planning.architectures import UnsupportedModel
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import UnsupportedModel, parameter_counts
 from isoloss_operator.settings import Settings
 
 MANAGED_BY = {

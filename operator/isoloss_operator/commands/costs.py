@@ -25,14 +25,9 @@ from isoloss_operator.cluster.accelerators import accelerators_of, misplaced_acc
 from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.decide.checks import with_checkpoint_models
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
-from isoloss_operator.decide.continued import (
-    UnknownModel,
-    checkpoint_model,
-    with_checkpoint_models,
-)
 from isoloss_operator.decide.search import search_sizes
-from isoloss_operator.planning.architectures import UnsupportedModel, text_model
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import (
     PEAK_FLOPS,
@@ -41,7 +36,13 @@ from isoloss_operator.planning.flops import (
     elapsed,
     token_flops,
 )
-from isoloss_operator.planning.parameters import model_shape, parameter_counts
+from isoloss_operator.planning.models import (
+    UnsupportedModel,
+    checkpoint_model,
+    model_shape,
+    parameter_counts,
+    text_model,
+)
 from isoloss_operator.planning.placement import place_sizes, placed_sizes
 from isoloss_operator.planning.points import (
     PRECISIONS,
@@ -287,12 +288,14 @@ def with_continued_models(
     known, errors = {}, []
     for field, uri in spec.checkpoint_uris.items():
         config = configs[uri]
+        problem: Exception | None = config if isinstance(config, StoreError) else None
         try:
-            if isinstance(config, StoreError):
-                raise UnknownModel(str(config))
-            known[uri] = KnownCheckpoint(uri, "", checkpoint_model(config))
-        except UnknownModel as error:
-            message = f"{error}: the model of a size that continues a checkpoint is its own"
+            if not isinstance(config, StoreError):
+                known[uri] = KnownCheckpoint(uri, "", checkpoint_model(config))
+        except UnsupportedModel as error:
+            problem = error
+        if problem is not None:
+            message = f"{problem}: the model of a size that continues a checkpoint is its own"
             errors.append(SpecError(field, message))
     if errors:
         raise InvalidSpec(errors)

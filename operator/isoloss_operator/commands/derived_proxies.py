@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from isoloss_operator.planning import architectures
-from isoloss_operator.planning.parameters import (
+from isoloss_operator.planning import models
+from isoloss_operator.planning.models import (
     ConfigReader,
     attention_shapes,
     head_dim,
@@ -67,7 +67,7 @@ def _derived(text: str, parameters: int) -> Mapping[str, Any]:
     """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
     try:
         checkpoint = _checkpoint(text)
-    except architectures.UnsupportedModel as error:
+    except models.UnsupportedModel as error:
         message = f"config.json: {error.field}: {error.message}"
         raise NoDerivedProxy("checkpoint", message) from error
     if parameters > checkpoint.active:
@@ -120,15 +120,15 @@ def _checkpoint(text: str) -> _Checkpoint:
     """Of a config as JSON. Raises UnsupportedModel."""
     given = json.loads(text)
     counts, _ = parameter_counts(given), attention_shapes(given)  # the sizes are sound
-    config, kind = architectures.completed(given), architectures.model_type(given)
-    for key, message in architectures.unsupported_values(config).items():
-        raise architectures.UnsupportedModel(key, message)
+    config, kind = models.completed(given), models.model_type(given)
+    for key, message in models.unsupported_values(config).items():
+        raise models.UnsupportedModel(key, message)
     for key, most in (("num_hidden_layers", MAX_LAYERS), ("num_attention_heads", MAX_HEADS)):
         if config[key] > most:
-            raise architectures.UnsupportedModel(key, f"{config[key]:,} is more than {most}")
+            raise models.UnsupportedModel(key, f"{config[key]:,} is more than {most}")
     reader, layers = ConfigReader(config), config["num_hidden_layers"]
     is_latent, heads = kind == "deepseek_v3", config["num_attention_heads"]
-    family = architectures.FAMILIES[kind]
+    family = models.FAMILIES[kind]
     lists = _lists(reader, family, layers)
     periods = (int(p) if p.isdigit() else reader.count(p, 1) for p in family.periods.split())
     has_windows = WINDOWS_FROM in family.keys and reader.flag("use_sliding_window", default=False)
@@ -150,9 +150,7 @@ def _checkpoint(text: str) -> _Checkpoint:
     )
 
 
-def _lists(
-    reader: ConfigReader, family: architectures.Family, layers: int
-) -> dict[str, list[Any]]:
+def _lists(reader: ConfigReader, family: models.Family, layers: int) -> dict[str, list[Any]]:
     found = {key: reader.by_layer(key, layers) for key in family.by_layer.split()}
     for key in family.layer_numbers.split():
         if named := reader.indices(key):
@@ -231,7 +229,7 @@ def _of_width(
 
 def _width(checkpoint: _Checkpoint, heads: int) -> int:
     if (
-        architectures.FAMILIES[checkpoint.kind].has_equal_heads
+        models.FAMILIES[checkpoint.kind].has_equal_heads
         and checkpoint.hidden % checkpoint.heads == 0
     ):
         return checkpoint.hidden // checkpoint.heads * heads
@@ -282,7 +280,7 @@ def _rounded(width: float) -> int:
 
 def _sizes(checkpoint: _Checkpoint, heads: int, layers: int) -> dict[str, Any]:
     width, (kv_heads, _) = _width(checkpoint, heads), _kv_heads(checkpoint, heads)
-    config, family = checkpoint.config, architectures.FAMILIES[checkpoint.kind]
+    config, family = checkpoint.config, models.FAMILIES[checkpoint.kind]
     sizes: dict[str, Any] = {
         "hidden_size": width,
         "num_hidden_layers": layers,
@@ -311,7 +309,7 @@ def _sizes(checkpoint: _Checkpoint, heads: int, layers: int) -> dict[str, Any]:
 
 
 def _kept_settings(checkpoint: _Checkpoint) -> dict[str, Any]:
-    config, family = checkpoint.config, architectures.FAMILIES[checkpoint.kind]
+    config, family = checkpoint.config, models.FAMILIES[checkpoint.kind]
     kept: dict[str, Any] = {"model_type": checkpoint.kind}
     windows = "use_sliding_window sliding_window" if config.get("use_sliding_window") else ""
     for key in f"{_KEPT_BY_ALL} {family.kept} {family.periods} {windows}".split():

@@ -25,7 +25,7 @@ from isoloss_operator.planning.flops import (
     assumed_utilisation,
     token_flops,
 )
-from isoloss_operator.planning.parameters import model_shape, parameter_counts
+from isoloss_operator.planning.models import model_shape, parameter_counts
 from isoloss_operator.planning.search_cost import expected_share
 
 LARGEST_SHARE: Final = 0.25

@@ -11,13 +11,14 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from isoloss import formatting
-from isoloss_operator.planning.architectures import (
+from isoloss_operator.planning.models import (
     FAMILIES,
+    ConfigReader,
     UnsupportedModel,
     completed,
     known_keys,
+    parameter_counts,
 )
-from isoloss_operator.planning.parameters import ConfigReader, parameter_counts
 
 
 @dataclass(frozen=True)

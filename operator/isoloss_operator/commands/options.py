@@ -14,13 +14,13 @@ from isoloss_contract.records import in_words, preparation
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.commands.nearest_family import Nearest, nearest
-from isoloss_operator.planning.architectures import (
+from isoloss_operator.planning.models import (
     FAMILIES,
     UnsupportedModel,
     completed,
+    parameter_counts,
     text_model,
 )
-from isoloss_operator.planning.parameters import parameter_counts
 
 PricePerHour = Annotated[
     float | None,

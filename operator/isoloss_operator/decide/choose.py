@@ -30,6 +30,7 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
+from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.fits import (
     FitOutcome,
     SearchRequest,
@@ -37,8 +38,7 @@ from isoloss_operator.decide.fits import (
 )
 from isoloss_operator.decide.jobs.attempts import cost_of, next_attempt, reports_of, unrecorded
 from isoloss_operator.decide.jobs.failures import not_before
-from isoloss_operator.decide.jobs.requests import deletions, is_outdated, lost_deletions
-from isoloss_operator.decide.known_ledger import Recorded
+from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, Quarantine
 from isoloss_operator.decide.record import end_recorded, fit_inputs, fitted_records
@@ -353,22 +353,17 @@ def act(
     over, stopped = list[ObservedJob](), list[ObservedJob]()
     for job in tasks.active:
         record, is_ending = ledger.by_key[job.key], job.is_finished or job.deleting
+        # The ledger says to pause or prune its task, or it waits in vain for what is no longer asked for.
+        waits_in_vain = job.uid in planned and job.uid in tasks.outdated
+        is_unwanted = record.intent.action is not IntentAction.RUN or waits_in_vain
         # The operator ended it, for lack of progress or by suspension, and has yet to delete it.
         if job.attempt <= record.attempts.ended or _is_unneeded(record, job):
             over.append(job)
-        elif not is_ending and (tasks.spec.suspend or _is_unwanted(tasks, record, job, planned)):
+        elif not is_ending and (tasks.spec.suspend or is_unwanted):
             stopped.append(job)
     lost = [job for job in recorded if job.uid in planned]
     delete = deletions((*obsolete, *over, *stopped)) + lost_deletions(lost)
     return delete, stopped
-
-
-def _is_unwanted(tasks: TaskSet, record: PointRecord, job: ObservedJob, planned: set[str]) -> bool:
-    """Whether the ledger says to pause or prune its task, or it is one of the `planned` and waits in vain for what is no
-    longer asked for."""
-    asked = tasks.templates[tasks.points[job.key].proxy.template_digest]
-    waits_in_vain = job.uid in planned and is_outdated(job, asked)
-    return record.intent.action is not IntentAction.RUN or waits_in_vain
 
 
 def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:

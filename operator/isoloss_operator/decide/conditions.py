@@ -216,12 +216,6 @@ class Findings:
         }
 
 
-def not_accepted(reason: Reason, message: str) -> Findings:
-    """Of a sweep that cannot go on, for what its spec asks for or names, until somebody changes that."""
-    found = Finding(reason, message, stalled=True)
-    return Findings(ready=found, accepted=found)
-
-
 def data_prepared(corpus: DataManifest, asked: str) -> Finding:
     """DataReady once the corpus is tokenized. `asked` is the key of what the spec asks for."""
     sentences = [f"Corpus ready (digest {corpus.digest[:16]})."]

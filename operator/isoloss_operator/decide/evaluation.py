@@ -11,9 +11,9 @@ from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
 from isoloss_operator.api import statuses
+from isoloss_operator.decide.checks import known_ledger, under_present
 from isoloss_operator.decide.conditions import EVALUATED
 from isoloss_operator.decide.jobs import requests
-from isoloss_operator.decide.known_ledger import known_ledger, under_present
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine

@@ -7,11 +7,10 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.checks import AcceptedSweep
+from isoloss_operator.decide.checks import AcceptedSweep, corpus_of_ledger
 from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import ALL_ACCEPTED, DATA_READY, Findings
 from isoloss_operator.decide.jobs import requests
-from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
 from isoloss_operator.decide.reasons import Finding, Reason

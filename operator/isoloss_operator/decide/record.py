@@ -18,6 +18,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import PointResult, content_key
 from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.jobs.attempts import (
     Reports,
     Seen,
@@ -38,7 +39,6 @@ from isoloss_operator.decide.jobs.failures import (
     spec_field,
 )
 from isoloss_operator.decide.jobs.requests import by_attempt
-from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.tasks import TaskSet

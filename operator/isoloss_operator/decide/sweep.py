@@ -21,15 +21,15 @@ from isoloss_contract.reading import value_of
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
 from isoloss_operator.decide import fits
-from isoloss_operator.decide.checks import AcceptedSweep, check_corpus, check_sweep
+from isoloss_operator.decide.checks import AcceptedSweep, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
-from isoloss_operator.decide.conditions import Findings, data_prepared, not_accepted
+from isoloss_operator.decide.conditions import Findings, data_prepared, previous_findings
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.jobs.requests import expiries, lost_deletions, train_request
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event, JobDeletion, SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
-from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.record import record
 from isoloss_operator.decide.search import search_events
 from isoloss_operator.decide.status import stated, sweep_status
@@ -45,48 +45,52 @@ WEIGHTS: Final[Mapping[str, Weights]] = {"Averaged": "averaged", "Raw": "raw"}
 
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
-    sweep, delete = check_sweep(observed), tuple[JobDeletion, ...]()
-    found: Chosen | Findings | None
-    if isinstance(sweep, Findings):
-        found = sweep
-    elif sweep.unplaced is not None and sweep.manifest is not None:
-        data = data_prepared(sweep.manifest, sweep.prepare_key)
-        found, delete = (
-            Findings(ready=sweep.unplaced, data=data),
-            lost_deletions(sweep.prepare_jobs),
-        )
-    else:
-        try:
-            found = _points_pass(sweep)
-            if found is None:
-                return decide_preparation(sweep)
-        except InvalidSpec as error:  # the corpus does not fit it
-            found = not_accepted(Reason.INVALID_SPEC, str(error))
-    if isinstance(found, Findings):
-        return _without_points(observed, found, delete)
+    sweep = check_sweep(observed)
+    if isinstance(sweep, Finding):
+        return _without_points(observed, sweep)
+    if sweep.unplaced is not None and sweep.manifest is not None:
+        return _without_points(observed, sweep.unplaced, sweep)
+    try:
+        found = _points_pass(sweep)
+        if found is None:
+            return decide_preparation(sweep)
+    except InvalidSpec as error:  # the corpus does not fit it
+        found = Finding(Reason.INVALID_SPEC, str(error), stalled=True)
+    if isinstance(found, Finding):
+        return _without_points(observed, found)
     status, events = sweep_status(found)
     return _plan(found, status, events)
 
 
-def _points_pass(sweep: AcceptedSweep) -> Chosen | Findings | None:
-    """A pass over the points; what the conditions say if they were trained on other data; None: the corpus is to be
-    prepared first.
+def _points_pass(sweep: AcceptedSweep) -> Chosen | Finding | None:
+    """A pass over the points; why there is none if they were trained on other data; None: the corpus is to be prepared
+    first.
 
     Raises InvalidSpec if the corpus does not fit the spec.
     """
     for corpus in corpora(sweep):
         tasks = plan_tasks(sweep, corpus)
-        recorded = record(tasks)
-        chosen = choose(tasks, recorded)
+        chosen = choose(tasks, record(tasks))
         if chosen.is_quiet or corpus is sweep.manifest:
-            return check_corpus(sweep, corpus) or chosen
+            return tasks.changed or chosen
     return None
 
 
 def _without_points(
-    observed: ObservedSweep, findings: Findings, delete: tuple[JobDeletion, ...]
+    observed: ObservedSweep, found: Finding, unplaced: AcceptedSweep | None = None
 ) -> SweepPlan:
-    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
+    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended. `unplaced` is a
+    sweep whose sizes wait for their first points."""
+    delete = tuple[JobDeletion, ...]()
+    if unplaced is not None and unplaced.manifest is not None:
+        delete = lost_deletions(unplaced.prepare_jobs)
+        data = data_prepared(unplaced.manifest, unplaced.prepare_key)
+        findings = Findings(ready=found, data=data)
+    else:
+        # A sweep that was ready stays so if the store does not answer: its laws do not depend on it.
+        previous = observed.previous_conditions
+        before = None if found.stalled else previous_findings(previous, observed.generation)
+        findings = replace(before or Findings(ready=found), accepted=found)
     status, events = stated(observed, findings)
     ready = findings.ready
     requeue_after = 300.0 if ready.stalled else 30.0 if ready.holds else 10.0

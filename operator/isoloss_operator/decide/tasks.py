@@ -2,20 +2,21 @@
 pass over them begins with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from isoloss_contract.ledger import AddedPoint, Attempts, Ledger
+from isoloss.formatting import are, counted
+from isoloss_contract.ledger import AddedPoint, Attempts, KnownCheckpoint, Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_operator.api import Condition, ScalingSweepSpec
-from isoloss_operator.decide.checks import AcceptedSweep
+from isoloss_operator.decide.checks import AcceptedSweep, Recorded
 from isoloss_operator.decide.conditions import DATA_READY
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.jobs.attempts import after_result
-from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
 
 ENDING_SECONDS: Final = 60.0
@@ -47,6 +48,10 @@ class TaskSet:
     """What an attempt of this very sweep last reported of each task."""
     templates: Mapping[str, str]
     """LABEL_TEMPLATE of the Jobs that are asked for by now, by PlannedProxy.template_digest."""
+    outdated: frozenset[str]
+    """Uids of active Jobs that wait in vain for what is no longer asked for."""
+    changed: Finding | None
+    """Other data or weights than those of the points that are trained; None: there are none."""
 
     def result(self, key: str) -> Read[PointResult]:
         """What is stored as a task's result."""
@@ -68,7 +73,14 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         )
     points = {point.key: point for point in planned}
     holding = [job for job in observed.jobs if job.kind == "train" and job.holds_a_slot]
-    digests = {point.proxy.template_digest for point in planned}
+    active = tuple(job for job in holding if job.key in points)
+    templates = {
+        each: requests.template_label(observed.operator_template, spec, each)
+        for each in {point.proxy.template_digest for point in planned}
+    }
+    asked = {key: templates[point.proxy.template_digest] for key, point in points.items()}
+    known = sweep.known.ledger
+    changed = _checkpoint_changed(spec, known, sweep.checkpoints)
     return TaskSet(
         observed=observed,
         spec=spec,
@@ -76,17 +88,16 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         points=points,
         known=replace(sweep.known, ledger=ledger),
         jobs=jobs,
-        active=tuple(job for job in holding if job.key in points),
+        active=active,
         kept=kept,
         progress={
             key: progress
             for key, progress in observed.progress.items()
             if progress.claimant.sweep_uid == observed.uid
         },
-        templates={
-            each: requests.template_label(observed.operator_template, spec, each)
-            for each in digests
-        },
+        templates=templates,
+        outdated=frozenset(job.uid for job in active if requests.is_outdated(job, asked[job.key])),
+        changed=changed or _data_changed(sweep.prepare_key, known, corpus),
     )
 
 
@@ -105,6 +116,44 @@ def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
         return stored
     is_training = any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
     return stored if is_training else (known, *stored)
+
+
+# ------------------------------------------------------ whether it is what the points were trained on
+
+
+def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Finding | None:
+    """Points of another corpus would take the place of those that are trained, and of their cost."""
+    digest = corpus.digest
+    trained = sum(record.trained_for > 0 for record in ledger.points)
+    is_known = ledger.prepare_key == prepare_key and ledger.data_digest
+    if not (is_known and trained) or ledger.data_digest == digest:
+        return None
+    message = (
+        f"data/{corpus.prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
+        f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
+        "one back, or create another ScalingSweep for the new one."
+    )
+    return Finding(Reason.DATA_CHANGED, message, stalled=True)
+
+
+def _checkpoint_changed(
+    spec: ScalingSweepSpec, ledger: Ledger, checkpoints: Sequence[KnownCheckpoint]
+) -> Finding | None:
+    """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
+    follow the prediction, which measures the other weights."""
+    before = {each.uri: each.stamp for each in ledger.checkpoints}
+    replaced = {
+        each.uri for each in checkpoints if before.get(each.uri, "") not in ("", each.stamp)
+    }
+    sizes = {proxy.name: proxy.checkpoint_uri for proxy in spec.fitted_proxies}
+    hit = [r for r in ledger.points if r.trained_for > 0 and sizes.get(r.proxy) in replaced]
+    if not hit:
+        return None
+    message = (
+        f"The files of {sizes[hit[0].proxy]} were replaced, and {counted(len(hit), 'point')} {are(len(hit))} trained from the "
+        "former ones. Put these back, or create another ScalingSweep for the new ones."
+    )
+    return Finding(Reason.CHECKPOINT_CHANGED, message, stalled=True)
 
 
 # --------------------------------------------------------------------------------- what is planned

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
+from isoloss_operator.planning.models import attention_shapes, parameter_counts
 
 
 class Convention(StrEnum):

@@ -17,7 +17,7 @@ from isoloss.validation import Place
 from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
 from isoloss_contract.records import content_key, in_words
 from isoloss_operator import api
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError
 
 COVERAGE: Final = (

@@ -18,7 +18,7 @@ from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Neighbourhood
 from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,

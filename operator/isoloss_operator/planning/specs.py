@@ -19,7 +19,7 @@ from isoloss_contract import records
 from isoloss_contract.records import preparation
 from isoloss_operator.api import HyperparamPredictionSpec, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.invalid_values import problem
-from isoloss_operator.planning.parameters import model_problems, parameter_counts
+from isoloss_operator.planning.models import model_problems, parameter_counts
 
 FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""

@@ -8,8 +8,8 @@ from isoloss_contract.reading import ABSENT, Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, SweepCorpus
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
+from isoloss_operator.decide.checks import corpus_of_ledger
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedAnswer,

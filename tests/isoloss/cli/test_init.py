@@ -12,8 +12,7 @@ from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
 from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.commands.nearest_family import nearest
-from isoloss_operator.planning.architectures import completed, text_model
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import completed, parameter_counts, text_model
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support import published_configs
 from tests.support.command_line import Ended, Isoloss

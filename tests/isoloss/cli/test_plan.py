@@ -24,7 +24,7 @@ from isoloss_operator.planning.flops import (
     MIXTURE_UTILISATION,
     SMALL_UTILISATION,
 )
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
 from tests.support.models import example_model

@@ -13,13 +13,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from isoloss import formatting
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.commands.nearest_family import nearest
-from isoloss_operator.planning.architectures import (
+from isoloss_operator.planning.models import (
     UnsupportedModel,
     completed,
+    parameter_counts,
     text_model,
     unknown_keys,
 )
-from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.published_configs import (
     DEEPSEEK_V3,
     FAMILIES,

@@ -25,7 +25,7 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.validation import courses_to_read
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from tests.support import builders, predictions
 from tests.support.builders import condition, ledger_of, manifest, parsed, result, sweep_spec
 from tests.support.published_configs import TOY_CHECKPOINT

@@ -10,8 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.commands.costs import planned
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
-from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import UnsupportedModel, parameter_counts, unknown_keys
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B

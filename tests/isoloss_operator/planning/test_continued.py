@@ -7,13 +7,12 @@ import pytest
 
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_operator.api import MAX_NEIGHBOURHOOD, ScalingSweepSpec
-from isoloss_operator.decide.continued import (
-    UnknownModel,
-    checkpoint_model,
+from isoloss_operator.decide.checks import (
     neighbourhood_errors,
     places_around,
     with_checkpoint_models,
 )
+from isoloss_operator.planning.models import UnsupportedModel, checkpoint_model
 from isoloss_operator.planning.points import Continued, PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
@@ -105,7 +104,7 @@ def test_where_a_config_came_from_is_no_part_of_the_model() -> None:
     ],
 )
 def test_a_config_that_is_not_understood_is_no_model(config: dict[str, Any], says: str) -> None:
-    with pytest.raises(UnknownModel, match=says):
+    with pytest.raises(UnsupportedModel, match=says):
         checkpoint_model(config)
 
 

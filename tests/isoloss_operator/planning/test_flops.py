@@ -3,7 +3,7 @@
 import pytest
 
 from isoloss_operator.planning.flops import Convention, elapsed, six_nd, token_flops
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.models import parameter_counts
 from tests.support.models import example_model
 
 
