@@ -130,6 +130,19 @@ def test_a_held_out_loss_comes_before_a_training_loss() -> None:
     assert read(columns).read[0].columns["loss"] == "eval/loss"
 
 
+def test_our_own_columns_with_a_held_out_loss_beside_them_say_which_loss_is_meant() -> None:
+    losses = LOGGED["eval/loss"]
+    ours = changed(**{"eval/loss": None, "tokens": [1e9, 2e9, 4e9] * 2, "loss": losses})
+    assert len(read(changed(ours, val_loss=losses)).runs) == 2
+    other = changed(ours, val_loss=[each + 0.1 for each in losses])
+    message = refusal(other)
+    assert "--column loss=val_loss" in message
+    assert "--column loss=loss" in message
+    for name in ("loss", "val_loss"):
+        naming = naming_of([f"loss={name}"])
+        assert read(other, naming).read[0].columns["loss"] == name
+
+
 def test_a_training_loss_is_taken_with_a_warning() -> None:
     columns = changed(**{"eval/loss": None, "train/loss": LOGGED["eval/loss"]})
     (warning,) = read(columns).warnings
