@@ -21,6 +21,7 @@ from tests.isoloss_trainer.builders import (
     uri,
     write_json_lines,
 )
+from tests.isoloss_trainer.families import FAMILIES
 from tests.isoloss_trainer.test_evaluate import save
 
 TEXTS = documents(24, 24_000)
@@ -99,6 +100,36 @@ def test_the_loss_is_per_token_of_the_tokenizer_that_is_given(
     assert losses["other"]["initial_loss"] < losses["own"]["initial_loss"]  # of shorter tokens
     per_byte = [found["nats_per_byte"] for found in losses.values()]
     assert per_byte[0] == pytest.approx(per_byte[1], rel=0.03)
+
+
+def test_as_many_unreadable_documents_are_skipped_as_in_a_sweep(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = documents(200, 24_000)
+    file = tmp_path / "rows.jsonl"
+    for skipped in (2, 3):
+        write_json_lines(file, texts[skipped:])
+        with file.open("a") as rows:
+            rows.write('{"text": null}\n' * skipped)
+        code = run(["measure", str(checkpoint), str(file), *LENGTH])
+        printed = capsys.readouterr()
+        if skipped == 2:
+            assert code == 0
+            assert "unreadable documents skipped: 2\n" in printed.out
+        else:
+            assert code == 2
+            assert "field 'text' is NoneType, not text; 3 of 200 documents" in printed.err
+
+
+def test_a_sequence_is_no_longer_than_positions_of_any_name(
+    tmp_path: Path, held_out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = make_tokenizer(tmp_path / "tokenizer", TEXTS)
+    model = save(tmp_path / "mpt", {"model_type": "mpt", **FAMILIES["mpt"]}, tokenizer)
+    assert run(["measure", str(model), str(held_out)]) == 0
+    assert "in sequences of 64\n" in capsys.readouterr().out
+    assert run(["measure", str(model), str(held_out), "--sequence-length", "128"]) == 2
+    assert "max_seq_len 64 is below the sequence length 128" in capsys.readouterr().err
 
 
 def test_what_cannot_be_measured_names_the_file_or_option(

@@ -18,7 +18,7 @@ from isoloss_trainer import attention, block_scales, foreign_config
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
-from isoloss_trainer.model import LanguageModel, differs, load_model_class
+from isoloss_trainer.model import LanguageModel, differs, load_model_class, longest_sequence
 from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData, Interruption, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
@@ -501,7 +501,7 @@ class ForeignModel(LanguageModel):
     @property
     def longest_input(self) -> int:
         """Tokens that the checkpoint takes at once; a very large number if its positions have no end."""
-        limit = getattr(self.config, "max_position_embeddings", None)
+        _, limit = longest_sequence(self.config)
         return int(limit) if limit and limit > 0 else 2**31
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -28,10 +28,12 @@ from isoloss_trainer.hub import SCHEME, directory
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.log import Log
+from isoloss_trainer.model import POSITIONS
 from isoloss_trainer.prepare import write_held_out
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, Interruption, explain
 from isoloss_trainer.tokenization import load_tokenizer, read_json
+from isoloss_trainer.units import BadDocuments
 from isoloss_trainer.world import World
 
 DOMAIN, CONFIG = "text", "config.json"
@@ -122,7 +124,12 @@ def _measured(
         if code == 1:  # a bug
             raise
         return _print_error(ending.message, as_json=as_json)
-    print(json.dumps(_document(found), indent=2) if as_json else _in_words(found, length))
+    skipped = data.domain(DOMAIN).bad_documents
+    print(
+        json.dumps(_document(found, skipped), indent=2)
+        if as_json
+        else _in_words(found, length, skipped)
+    )
     return ANSWERED
 
 
@@ -149,7 +156,7 @@ def _longest(checkpoint: str) -> int:
     config = read_json(directory(checkpoint, (CONFIG,), AT_A_TERMINAL), CONFIG)
     of_text = config.get("text_config")
     config = {**config, **(of_text if isinstance(of_text, dict) else {})}
-    places = config.get("max_position_embeddings") or config.get("n_positions")
+    places = next((found for name in POSITIONS if (found := config.get(name))), None)
     # A length that no sequence has is refused by the evaluation, which names it.
     return min(LONGEST, places) if isinstance(places, int) and places >= SHORTEST else LONGEST
 
@@ -160,14 +167,18 @@ def _prepared(
     """All documents of `texts`, held out. Raises BadData and StoreUnavailable."""
     tokenizer = load_tokenizer(tokenizer_uri, AT_A_TERMINAL)
     documents: dict[str, None] = {}
+    bad = BadDocuments()
     for uri in map(_uri, texts):
-        filesystem, files = find_files(DomainSource(name=DOMAIN, uri=uri, text_field=text_field))
+        source = DomainSource(name=DOMAIN, uri=uri, text_field=text_field)
+        filesystem, files = find_files(source)
         for file in files:
             for document in read_documents(filesystem, file, text_field):
                 if isinstance(document, BadData):
-                    raise document
-                if document.strip():
+                    bad += BadDocuments.of(document)
+                elif document.strip():
                     documents[document] = None
+    if bad.count:
+        bad.refuse_above_share(source, len(documents))
     store, folder = Store(f"file://{scratch}"), layout.data_folder(DOMAIN)
     _, domain = write_held_out(store, folder, DOMAIN, tokenizer, list(documents), tokenizer_uri)
     if domain.validation_documents < 2 or domain.validation_tokens <= length:
@@ -185,18 +196,19 @@ def _prepared(
         vocabulary_size=tokenizer.vocabulary_size,
         end_token=tokenizer.end_token,
         sequence_length=length,
-        domains=(domain,),
+        domains=(domain.model_copy(update={"bad_documents": bad.count}),),
     )
     store.write_record(f"{folder}/manifest.json", manifest)
     return PreparedData(f"file://{scratch}/{folder}", scratch)
 
 
-def _document(found: EvaluationResult) -> dict[str, Any]:
+def _document(found: EvaluationResult, skipped: int) -> dict[str, Any]:
     return {
         "initial_loss": found.loss,
         "standard_error": found.loss_standard_error,
         "nats_per_byte": found.nats_per_byte,
         "evaluated_tokens": found.evaluated_tokens,
+        "bad_documents": skipped,
         "params": found.parameters.active,
         "params_total": found.parameters.total,
         "model_type": found.model_type,
@@ -204,17 +216,18 @@ def _document(found: EvaluationResult) -> dict[str, Any]:
     }
 
 
-def _in_words(found: EvaluationResult, length: int) -> str:
+def _in_words(found: EvaluationResult, length: int, skipped: int) -> str:
     counts = found.parameters
     mixture = f" of {counts.total:,}" if counts.total != counts.active else ""
     converted = "" if found.same_tokenizer else ", converted from the checkpoint's own tokens"
+    unread = f"; unreadable documents skipped: {skipped}" if skipped else ""
     command = shlex.join(
         ("--initial-loss", f"{found.loss:.4f}", "--params", f"{counts.active:.4g}")
     )
     return (
         f"initial loss  {found.loss:.4f} ± {found.loss_standard_error:.4f} nats per token{converted}\n"
         f"              {found.nats_per_byte:.4f} nats per byte\n"
-        f"read          {found.evaluated_tokens:,} tokens, in sequences of {length:,}\n"
+        f"read          {found.evaluated_tokens:,} tokens, in sequences of {length:,}{unread}\n"
         f"parameters    {counts.active:,} active{mixture} ({found.model_type})\n"
         "\n"
         "With laws of runs that were evaluated on this text, in these tokens:\n"

@@ -24,6 +24,8 @@ JOINING = ("max_complex_pointwise_cat_inputs", "max_pointwise_cat_inputs")
 None: the gradient of experts' gate, which is joined from two, then takes a third of the time, 2 to 3% of a mixture's step."""
 ROUTERS = ("DeepseekV3TopkRouter", "Glm4MoeTopkRouter")
 """Those that choose among groups of experts, and then among the experts in them."""
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""What configs call the tokens of the longest sequence that a model reads."""
 COUNTED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -243,6 +245,15 @@ def _number(value: Any) -> Any:
     return [_number(each) for each in value] if isinstance(value, list) else value
 
 
+def longest_sequence(config: Any) -> tuple[str, int | None]:
+    """The setting that says how many tokens a model reads at once, and what it says; None if nothing does."""
+    for name in POSITIONS:
+        found = getattr(config, name, None)
+        if found is not None:
+            return name, found
+    return POSITIONS[0], None
+
+
 def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
     """Raises BadConfiguration if the model cannot read sequences of the data."""
     if config.vocab_size < vocabulary:
@@ -252,12 +263,12 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
             f"{vocabulary}",
             f"{FIELD}.vocab_size",
         )
-    longest = getattr(config, "max_position_embeddings", None)
+    name, longest = longest_sequence(config)
     if longest is not None and longest < sequence_length:
         raise BadConfiguration(
             "SequenceTooLong",
-            f"max_position_embeddings {longest} is below the sequence length {sequence_length}",
-            f"{FIELD}.max_position_embeddings",
+            f"{name} {longest} is below the sequence length {sequence_length}",
+            f"{FIELD}.{name}",
         )
     heads = getattr(config, "num_attention_heads", None)
     groups = getattr(config, "num_key_value_heads", None)

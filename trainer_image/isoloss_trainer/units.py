@@ -54,6 +54,11 @@ class BadDocuments(Record):
     message: str = ""
     field: str = ""
 
+    @classmethod
+    def of(cls, error: BadData) -> BadDocuments:
+        """One, with the reason."""
+        return cls(count=1, code=error.code, message=error.message, field=error.field)
+
     def __add__(self, other: BadDocuments) -> BadDocuments:
         first = self if self.count else other
         return first.model_copy(update={"count": self.count + other.count})
@@ -218,9 +223,7 @@ class _UnitWriter:
         """Raises the error if nothing is skipped."""
         if self._run.config.bad_documents == "Refuse":
             raise error
-        self._bad += BadDocuments(
-            count=1, code=error.code, message=error.message, field=error.field
-        )
+        self._bad += BadDocuments.of(error)
         if self._bad.count >= BAD_AT_ONCE:
             read = self._documents + self._empty + len(self._held_out)
             self._bad.refuse_above_share(self._unit.domain, read)
