@@ -192,6 +192,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path, list[str]], object]]] = {
         lambda p, t: p.write_text(json.dumps([{"text": text} for text in t])),
     ),
     "json lines named .json": ("x.json", lambda p, t: p.write_bytes(lines(t))),
+    "json lines named .ndjson": ("x.ndjson", lambda p, t: p.write_bytes(lines(t))),
     "json list after blank lines": (
         "x.json",
         lambda p, t: p.write_text("\n \n\n\t\n" + json.dumps([{"text": x} for x in t], indent=1)),
@@ -323,6 +324,21 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         ],
         "NoFiles",
         "f.jsonl, whose files would be left out",
+    ),
+    "a file beside its compressed form": (
+        lambda p: [
+            (p / "x.jsonl").write_bytes(lines(GOOD)),
+            (p / "x.jsonl.gz").write_bytes(gzip.compress(lines(GOOD))),
+        ],
+        "NoFiles",
+        "x.jsonl.gz, of which one is usually the other",
+    ),
+    "two columns of one name": (
+        lambda p: pyarrow.parquet.write_table(
+            pyarrow.table([GOOD, GOOD], ["text", "text"]), p / "x.parquet"
+        ),
+        "TextFieldMissing",
+        "x.parquet: 2 columns are called 'text'",
     ),
     "bytes that are no text": (
         lambda p: pyarrow.parquet.write_table(pyarrow.table({"text": [b"\xff"]}), p / "x.parquet"),

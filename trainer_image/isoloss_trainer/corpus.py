@@ -97,6 +97,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     files = [_describe(path, found[path], source) for path in paths]
     if not files:
         raise BadData("NoFiles", _why_none(source.uri, found), field)
+    _refuse_packed_twice(files, source)
     unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
     if unread and _has_files(filesystem, unread[0]):
         raise BadData(
@@ -106,6 +107,21 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
             field,
         )
     return filesystem, files
+
+
+def _refuse_packed_twice(files: Sequence[CorpusFile], source: DomainSource) -> None:
+    """Raises BadData for a file beside its compressed form, as gzip --keep leaves it: its text would be there twice."""
+    seen: dict[str, str] = {}
+    for file in files:
+        plain = file.path[: len(file.path) - len(file.compression)]
+        if other := seen.get(plain):
+            raise BadData(
+                "NoFiles",
+                f"domain {source.name}: {source.uri} matches {other} and {file.path}, of which one is usually the other, "
+                "compressed, so that its documents would count twice: name one of them alone, or move one away",
+                f"domains.{source.name}.uri",
+            )
+        seen[plain] = file.path
 
 
 def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
@@ -384,7 +400,9 @@ def _rows(batches: Any, path: Sequence[str], field: str, file: CorpusFile) -> It
 
 def _path(schema: Any, field: str, file: CorpusFile) -> list[str]:
     """From a pyarrow schema down to `field`; BadData if it leads nowhere."""
-    if field in schema.names:
+    if (times := schema.names.count(field)) > 1:
+        raise BadData("TextFieldMissing", f"{file.path}: {times} columns are called {field!r}")
+    if times:
         return [field]
     kind: Any = schema
     for name in field.split("."):

@@ -156,9 +156,10 @@ def endings(name: str) -> tuple[str, str]:
     """One of FORMATS and one of COMPRESSIONS by a file's name, in either case; '' for one that it has not."""
     name = name.lower()
     compression = next((c for c in COMPRESSIONS if name.endswith(c)), "")
-    return next(
-        (f for f in FORMATS if name.removesuffix(compression).endswith(f)), ""
-    ), compression
+    name = name.removesuffix(compression)
+    if name.endswith(".ndjson"):  # another name for JSON lines
+        return ".jsonl", compression
+    return next((form for form in FORMATS if name.endswith(form)), ""), compression
 
 
 def may_be_read(pattern: str) -> bool:
