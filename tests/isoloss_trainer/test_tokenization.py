@@ -135,11 +135,21 @@ def test_text_becomes_the_same_tokens_each_time_whatever_dropout_its_training_ha
 def test_the_number_of_an_end_token_counts_only_if_it_is_no_piece_of_text(tmp_path: Path) -> None:
     """config.json has one by default, whatever the tokenizer."""
     folder = builders.make_tokenizer(tmp_path / "t", builders.documents(10))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|user|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text("{}")
     (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
     with pytest.raises(BadData, match="no end-of-text token"):
         load_tokenizer(builders.uri(folder))
     (folder / "config.json").write_text(json.dumps({"eos_token_id": 0}))
+    assert load_tokenizer(builders.uri(folder)).end_token == 0
+
+
+def test_the_only_special_token_ends_documents_if_no_file_names_one(tmp_path: Path) -> None:
+    folder = builders.make_tokenizer(tmp_path / "t", builders.documents(10))
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
     assert load_tokenizer(builders.uri(folder)).end_token == 0
 
 

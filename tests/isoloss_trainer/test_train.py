@@ -275,6 +275,17 @@ def test_a_checkpoint_with_another_tokenizer_than_the_corpus_is_not_continued(
     assert caught.value.code == "TokenizerDiffers"
 
 
+def test_a_checkpoint_with_settings_that_its_model_does_not_read_is_not_continued(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "sliding_window": 8}))
+    with pytest.raises(BadData, match="sliding_window is 8") as caught:
+        run(prepared.train_task(initial_weights=uri(tmp_path / "model")))
+    assert caught.value.code == "NotACheckpoint"
+
+
 def test_an_output_matrix_that_is_not_the_embedding_to_which_it_is_tied_is_refused(
     prepared: Prepared, tmp_path: Path
 ) -> None:

@@ -164,14 +164,31 @@ def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int
     with _named(uri), torch.device("meta"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         _refuse_encoders(config, uri)
-        if why := foreign_config.contradiction(described, config, sequence_length):
-            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
+        _refuse_contradiction(described, config, uri, sequence_length)
         network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
         if network.get_output_embeddings() is None:
             raise _bad_family(config, uri, "has no output matrix")
     if "quantization_config" not in described:
         _refuse_codes(folder, uri)
     return network
+
+
+def check_config(folder: Path, uri: str, sequence_length: int) -> None:
+    """Raises BadData(NotACheckpoint) if transformers would read sequences of this length in another way than config.json
+    says."""
+    described = _refuse_remote_code(folder, uri)
+    from transformers import AutoConfig
+
+    with _named(uri):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    _refuse_contradiction(described, config, uri, sequence_length)
+
+
+def _refuse_contradiction(
+    described: Mapping[str, Any], config: Any, uri: str, sequence_length: int
+) -> None:
+    if why := foreign_config.contradiction(described, config, sequence_length):
+        raise _not_a_checkpoint(f"{uri}/config.json: {why}")
 
 
 def _refuse_encoders(config: Any, uri: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from isoloss_trainer.attempt import (
     versions,
 )
 from isoloss_trainer.checkpoint import Checkpoints, persist
-from isoloss_trainer.foreign_model import fetching, load_weights
+from isoloss_trainer.foreign_model import check_config, fetching, load_weights
 from isoloss_trainer.foreign_tokens import check_same_tokenizer
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import (
@@ -323,14 +324,12 @@ def _network(attempt: Attempt) -> Any:
     if point.initial_weights is not None:
         fetched = fetching(attempt.interruption, attempt.log)
         uri, domains = point.initial_weights, sorted(point.mixture)
-        load_weights(
-            network,
-            uri,
-            attempt.scratch,
-            attempt.world,
-            fetched,
-            lambda folder: check_same_tokenizer(folder, uri, attempt.data, domains),
-        )
+
+        def check(folder: Path) -> None:
+            check_config(folder, uri, point.sequence_length)
+            check_same_tokenizer(folder, uri, attempt.data, domains)
+
+        load_weights(network, uri, attempt.scratch, attempt.world, fetched, check)
     model.check_counts(network.config)
     model.check_fits(
         network.config,

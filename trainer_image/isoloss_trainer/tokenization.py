@@ -147,7 +147,8 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     # Text that looks like a special token stays text: a document must not contain its own end. Not every tokenizer
     # heeds it: in Unigram and WordLevel vocabularies special tokens are words like others (units.py skips such text).
     tokenizer.encode_special_tokens = True
-    end_token = _end_token(folder, tokenizer)
+    unknown_token = _unknown_token(description, tokenizer)
+    end_token = _end_token(folder, tokenizer, unknown_token)
     first_token = _first_token(folder, tokenizer)
     # It could only add special tokens, or take white space out of the offsets.
     tokenizer.post_processor = None
@@ -161,7 +162,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         vocabulary_size=max(vocabulary.values()) + 1,
         digest=digest,
         first_token=first_token,
-        unknown_token=_unknown_token(description, tokenizer),
+        unknown_token=unknown_token,
         loses=Losing(tokenizer.normalizer if _keeps_characters(description) else None),
     )
 
@@ -192,8 +193,9 @@ def _unknown_token(description: dict[str, Any], tokenizer: Tokenizer) -> int | N
     return tokenizer.token_to_id(text) if isinstance(text, str) else None
 
 
-def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
-    """The end-of-document token as the directory's own files name it."""
+def _end_token(folder: Store, tokenizer: Tokenizer, unknown: int | None) -> int:
+    """The end-of-document token as the directory's own files name it, else one with a usual name, or the only special token
+    there is beside the `unknown` one. Raises BadData(TokenizerNotLoadable)."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         token = read_json(folder, name).get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
@@ -208,6 +210,13 @@ def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
     for text in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"):
         if (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
+    special = [
+        number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and number != unknown
+    ]
+    if len(special) == 1:
+        return int(special[0])
     raise _bad(f"{folder.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
 
 
