@@ -242,6 +242,7 @@ def _prediction(written: Written) -> Iterator[str]:
     yield f"            resources: {{limits: {{nvidia.com/gpu: {count}}}}} # {GUESSED}: of 80 GB each, {size}"
     yield "  budget:"
     yield f"    tokens: {written.cpt_tokens}"
+    yield '  # pretrainingLearningRate: "3e-4" # peak learning rate of its pre-training, if known: a lower one lowers the answer'
     if written.validated_share is not None:
         yield "  validation:"
         yield "    sweepRef:"

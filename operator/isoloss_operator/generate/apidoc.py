@@ -9,6 +9,8 @@ from typing import Any
 from isoloss_operator.api import API_VERSION
 from isoloss_operator.api.crd_schema import Schema
 from isoloss_operator.api.fields import LABEL_PATTERN, NAME_PATTERN
+from isoloss_operator.cluster import manifests
+from isoloss_operator.decide import observation
 
 RANGES = (
     ("minimum", "maximum", ""),
@@ -17,6 +19,17 @@ RANGES = (
 )
 """Bounds and the noun that follows them. Longest texts are not said: nobody meets them."""
 FORMS = {LABEL_PATTERN: "DNS label", NAME_PATTERN: "DNS name"}
+
+ON_JOBS = {
+    f"label `{observation.LABEL_SWEEP}`": "Name of the resource, if it fits a label.",
+    f"label `{observation.LABEL_KIND}`": "prepare, train or evaluate.",
+    f"label `{observation.LABEL_OWNER_UID}`": "UID of the resource.",
+    f"label `{observation.LABEL_KEY}`": "Key of the point, corpus or evaluation, as in the store.",
+    f"label `{observation.LABEL_ATTEMPT}`": "Number of the attempt.",
+    f"annotation `{manifests.OWNER_ANNOTATION}`": "KIND/NAME of the resource.",
+    f"annotation `{manifests.PODS_ANNOTATION}`": "Pods that train the point together, if they are several.",
+}
+"""Metadata that people select or read; the other labels are the operator's own."""
 
 EXACT_INTEGERS = 2**53
 """The bound of every count of tokens: what JSON holds exactly. It says nothing about the field."""
@@ -31,6 +44,7 @@ def api_page(crds: Iterable[Schema]) -> str:
     ]
     for crd in crds:
         parts += _kind(crd)
+    parts += ["## Metadata of Jobs", table(("on Jobs", "meaning"), ON_JOBS.items())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -320,6 +320,16 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_a_text(
     assert sweep["metadata"]["name"] == prediction["metadata"]["name"] == name
 
 
+def test_the_line_of_the_pretrainings_learning_rate_is_valid_without_its_mark(
+    init: Isoloss, llama: str
+) -> None:
+    assert init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--out", "a.yaml").code == 0
+    path = Path("a.yaml")
+    assert specs(path)[1].pretraining_learning_rate is None
+    path.write_text(path.read_text().replace("  # pretraining", "  pretraining"))
+    assert specs(path)[1].pretraining_learning_rate == pytest.approx(3e-4)
+
+
 def test_a_refusal_advises_nothing_that_there_is_no_option_for(init: Isoloss, llama: str) -> None:
     ended = init("--checkpoint", llama, *CORPUS, "--tokens", "1M")
     assert "no first points can be placed" in ended.err
