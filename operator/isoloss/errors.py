@@ -18,5 +18,7 @@ def why_unreadable(path: str | Path, error: OSError) -> str:
     folder, name = os.path.split(path)
     if isinstance(error, FileNotFoundError) and os.path.isdir(folder or "."):
         close = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
-        return f"{why}: did you mean {os.path.join(folder, close[0])}?" if close else why
+        return f"{why}: " + (
+            f"did you mean {os.path.join(folder, close[0])}?" if close else "check its path"
+        )
     return f"{why}: name a file" if isinstance(error, IsADirectoryError) else why

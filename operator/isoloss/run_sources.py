@@ -36,9 +36,10 @@ def read_runs(
         if tables.is_table(source):
             continue
         if not is_sweep_uri(source):
+            of_laws = "; laws go to isoloss predict" if source.endswith(".json") else ""
             raise BadInput(
                 f"{source}: neither a .csv, .csv.gz, .tsv, .parquet, .pq or trainer_state.json file nor the URI of a sweep in the "
-                "store: save a table as CSV or Parquet"
+                f"store: save a table as CSV or Parquet{of_laws}"
             )
         sweep = open_sweep(source)
         corpora.setdefault(sweep.ledger.data_digest, source)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from kubernetes import client
 from isoloss.cli.application import run
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.pod_values import malformed_value
 from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.generate.crdgen import definitions
 from tests.support import kubernetes_yaml
@@ -143,6 +146,47 @@ def test_the_content_of_a_pod_template_is_kept_whatever_its_fields(
     assert (
         dry_run(isoloss_api, sweep({"podTemplate": template}))["spec"]["podTemplate"] == template
     )
+
+
+def of_trainer(**resources: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer", "resources": {"requests": resources}}]}}
+
+
+POD_TEMPLATES = [
+    *(of_trainer(memory=given) for given in ("16Gi", "1e9", "1.5G", ".5Gi", "5.", 2**30, "12E2")),
+    *(of_trainer(memory=given) for given in ("16GB", "16 Gi", "16gi", "", "1,5Gi", "1e", "0x10")),
+    *(of_trainer(cpu=given) for given in ("two", "500m", "2.5", "1u", "2 cores")),
+    *({"metadata": {"labels": {"team": given}}} for given in ("", "a_b.c-D", "pre training", "-a", "x" * 64)),
+    *({"spec": {"nodeSelector": {"gpu": given}}} for given in ("h100", "H100 80GB", True, 8)),
+    *(
+        {"spec": {"tolerations": [{"key": "gpu", **given}]}}
+        for given in (
+            {"operator": "Exists", "effect": "NoSchedule"},
+            {"operator": "Equal", "effect": ""},
+            {"operator": "Exist"},
+            {"operator": "Exists", "effect": "NoScheduling"},
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", POD_TEMPLATES, ids=json.dumps)
+def test_the_api_server_and_isoloss_agree_about_the_values_of_a_pod_template(
+    template: dict[str, Any], isoloss_api: client.ApiClient
+) -> None:
+    image = {"name": "trainer", "image": "trainer"}
+    base = {"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [image]}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "values"},
+        "spec": {"template": merge(base, template)},
+    }
+    # As it is: the client's own classes refuse values of other types before they are sent.
+    api = client.CustomObjectsApi(isoloss_api)
+    refuses = pytest.raises(client.ApiException, match=r"\((400|422)\)")
+    with refuses if malformed_value(template) else nullcontext():
+        api.create_namespaced_custom_object("batch", "v1", "default", "jobs", job, dry_run="All")
 
 
 def test_kubectl_is_told_to_quote_a_number(

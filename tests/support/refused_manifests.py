@@ -445,6 +445,11 @@ REST_OF_SWEEP = (
         "must name one folder, not a pattern",
     ),
     _sweep(
+        "a file for a folder",
+        {"data.tokenizer": "s3://bucket/tokenizer/tokenizer.json"},
+        "must name the folder, not a file in it",
+    ),
+    _sweep(
         "a beta of one",
         {"optimizer.beta2": "1.0"},
         "must be a number from 0 to below 1",

@@ -68,6 +68,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "isoloss.image" -}}
 {{- $image := first . | default dict -}}
 {{- $_ := required (printf "%s.repository is needed: no images are published, so build and push them first" (last .)) $image.repository -}}
+{{- if contains "://" $image.repository -}}
+{{- fail (printf "%s.repository: %s: leave out the scheme" (last .) $image.repository) -}}
+{{- end -}}
 {{- if regexMatch "[:@][^/]*$" $image.repository -}}
 {{- fail (printf "%s.repository: %s has a tag or digest: write it in %s.tag or %s.digest" (last .) $image.repository (last .) (last .)) -}}
 {{- end -}}
@@ -110,11 +113,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $fits := int (.Values.fits | default 1) -}}
 {{- $each := int (.Values.fitMemoryMiB | default 512) -}}
 {{- $needs := add 300 (mul $fits $each) -}}
-{{- if not (regexMatch "^([0-9.]+([eE][+]?[0-9]+|m|k|[MGTPE]|[KMGTPE]i)?)?$" (toString $limit)) -}}
-{{- fail (printf "resources.limits.memory: %v is not a quantity: write 2Gi or 2G" $limit) -}}
+{{- range $kind, $asked := omit (.Values.resources | default dict) "claims" -}}
+{{- if not (has $kind (list "limits" "requests")) -}}
+{{- fail (printf "resources.%s: must be limits, requests or claims" $kind) -}}
+{{- end -}}
+{{- range $name, $quantity := $asked -}}
+{{- if not (regexMatch "^([0-9.]+([eE][+]?[0-9]+|m|k|[MGTPE]|[KMGTPE]i)?)?$" (toString ($quantity | default ""))) -}}
+{{- fail (printf "resources.%s.%s: %v is not a quantity: write %s" $kind $name $quantity (eq $name "cpu" | ternary "2 or 500m" "2Gi or 2G")) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and $has (gt $needs (int64 $has)) -}}
 {{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB: raise the limit, or lower fits" $limit $has $fits $each $needs) -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Refuses a mount without its volume. */ -}}
+{{- define "isoloss.checkMounts" -}}
+{{- $volumes := list "tmp" -}}
+{{- range .Values.extraVolumes -}}{{- $volumes = append $volumes .name -}}{{- end -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if not (has .name $volumes) -}}
+{{- fail (printf "extraVolumeMounts: %s: extraVolumes has no volume of this name: add it" .name) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -132,6 +153,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* Refuses what the operator refuses of every sweep: accelerators of another container where the one that trains has none, and
 names of resources without a domain. */ -}}
 {{- define "isoloss.checkTrainer" -}}
+{{- range list "hostNetwork" "hostPID" "hostIPC" -}}
+{{- if and (($.Values.trainer).enforceRestrictedPods) (get ((($.Values.trainer).podTemplate).spec | default dict) .) -}}
+{{- fail (printf "trainer.podTemplate.spec.%s: must not be true while trainer.enforceRestrictedPods is" .) -}}
+{{- end -}}
+{{- end -}}
 {{- $where := "trainer.podTemplate.spec.containers" -}}
 {{- $holder := "" -}}
 {{- $trains := false -}}

@@ -206,7 +206,10 @@ def _in_words(error: Any) -> str:
         case "float_parsing" | "int_parsing" | "int_from_float":
             whole = found["type"] != "float_parsing"
             kind = "a whole number" if whole else "a number"
-            return f"{given}: is not {kind}{hint(str(found['input']), whole=whole)}. {description}"
+            text = str(found["input"])
+            has_unit = text[:1].isdigit() and text[-1:].isalpha()
+            instead = hint(text, whole=whole) or ": write it in digits" * has_unit
+            return f"{given}: is not {kind}{instead}. {description}"
         case "value_error" if "|" in (parameter.metavar or ""):
             return f"{given}: must be {parameter.metavar.replace('|', ' or ')}. {description}"
     return ""

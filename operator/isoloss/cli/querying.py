@@ -1,6 +1,7 @@
 """The options that describe a prediction, shared by predict, report and validate."""
 
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -102,6 +103,8 @@ OPTIONS = (
 )
 """Of a question, named as the fields of PredictionQuery."""
 NOTHING_ASKED = PredictionQuery()
+FEWEST_TOKENS = 0.01
+"""Per parameter; a checkpoint of fewer was not trained, so the number has another unit."""
 COUNTS = ("cpt_tokens", "params", "pretraining_tokens")
 FIELD = re.compile(rf"\b({'|'.join(each.name for each in OPTIONS)})\b")
 
@@ -154,6 +157,11 @@ def checked(asked: PredictionQuery) -> PredictionQuery:
                     raise ValueError(f"total_flops takes no {each}: it is of a run from scratch")
         if asked.params is None and asked.pretraining_tokens is not None:
             raise ValueError("pretraining_tokens needs params, to convert tokens to FLOPs")
+        if (asked.pretraining_tokens or math.inf) < FEWEST_TOKENS * (asked.params or 0):
+            raise ValueError(
+                f"pretraining_tokens: {asked.pretraining_tokens:.10g} tokens do not train {asked.params:.4g} parameters: "
+                "check its unit, as in 1e12 or 1T"
+            )
         if asked.params is None and asked.flops_per_token is not None:
             raise ValueError(
                 "flops_per_token needs params, to know the part that is not attention"

@@ -94,6 +94,9 @@ def in_shell(arguments: tuple[str, ...]) -> str:
 
 def _write_samples(folder: Path) -> None:
     """Put the tables into the folder. Raises BadInput if it has files that are not ours."""
+    for parent in folder.parents:
+        if parent.is_file():
+            raise BadInput(f"--folder: {folder}: {parent} is a file: name another folder")
     runs = folder / RUNS
     sample = datasets.sample_text(datasets.RUNS)
     try:

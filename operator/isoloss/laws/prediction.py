@@ -98,10 +98,14 @@ class PredictionQuery:
             raise ValueError(f"sequence_length: {self.sequence_length:g} is not a whole number")
         error = self.initial_loss_standard_error
         if not 0 <= error < math.inf:
-            raise ValueError(f"initial_loss_standard_error: {error:g} is not a standard error")
+            raise ValueError(
+                f"initial_loss_standard_error: {error:g} is not a standard error: give 0 or more"
+            )
         for deviation in self.composition_error or ():
             if not 0 <= deviation < math.inf:
-                raise ValueError(f"composition_error: {deviation:g} is not a standard deviation")
+                raise ValueError(
+                    f"composition_error: {deviation:g} is not a standard deviation: give 0 or more"
+                )
 
     def check(self) -> None:
         """Raise ValueError, naming the fields, if they contradict or need one another, or a number is out of range."""

@@ -220,6 +220,11 @@ FolderUri = Annotated[
         "must name one folder, not a pattern",
         lambda uri: re.search(r"[*?\[\]]", uri) is None,
     ),
+    Rule(
+        "!self.matches(r'[.](safetensors|json|bin|pt|pth|gguf)/*$')",
+        "must name the folder, not a file in it",
+        lambda uri: re.search(r"[.](safetensors|json|bin|pt|pth|gguf)/*$", uri) is None,
+    ),
 ]
 
 PositiveTokens = Annotated[int, Field(ge=1, le=2**53, json_schema_extra={"format": "int64"})]

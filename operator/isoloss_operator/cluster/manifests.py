@@ -20,6 +20,7 @@ from isoloss_operator.cluster.accelerators import (
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, ResourceKey
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.pod_values import malformed_value
 from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
@@ -210,7 +211,7 @@ def _merged(
 
 
 def _pod_problem(template: Json) -> str:
-    return _own_restarts(template) or misplaced_accelerators(template)
+    return _own_restarts(template) or misplaced_accelerators(template) or malformed_value(template)
 
 
 def _security_problem(template: Json, own: Sequence[Mapping[str, Any]]) -> str:

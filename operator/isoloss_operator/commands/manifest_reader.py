@@ -1,5 +1,6 @@
 """The file that `isoloss plan` reads: a sweep, possibly with predictions."""
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,8 +96,13 @@ def _name_of(item: dict[str, Any]) -> Any:
 
 
 def _check_names(path: Path, item: dict[str, Any]) -> None:
-    """Raise BadInput for a name or a namespace that the API server would refuse."""
+    """Raise BadInput for a name or a namespace that the API server would refuse, and for a missing name."""
     metadata = item.get("metadata")
+    named = ("name", "generateName")
+    if not isinstance(metadata, dict) or not any(metadata.get(field) for field in named):
+        close = difflib.get_close_matches("metadata", set(item) - {"metadata"}, n=1)
+        instead = f"did you mean metadata in place of {close[0]}?" if close else "give it a name"
+        raise BadInput(f"{path}: metadata.name of {item.get('kind')}: is required: {instead}")
     for field in ("name", "namespace"):
         name = metadata.get(field) if isinstance(metadata, dict) else None
         if name is None:

@@ -24,8 +24,6 @@ ON_JOBS = {
     f"label `{observation.LABEL_SWEEP}`": "Name of the resource, if it fits a label.",
     f"label `{observation.LABEL_KIND}`": "prepare, train or evaluate.",
     f"label `{observation.LABEL_OWNER_UID}`": "UID of the resource.",
-    f"label `{observation.LABEL_KEY}`": "Key of the point, corpus or evaluation, as in the store.",
-    f"label `{observation.LABEL_ATTEMPT}`": "Number of the attempt.",
     f"annotation `{manifests.OWNER_ANNOTATION}`": "KIND/NAME of the resource.",
     f"annotation `{manifests.PODS_ANNOTATION}`": "Pods that train the point together, if they are several.",
 }

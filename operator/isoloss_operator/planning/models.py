@@ -536,7 +536,12 @@ def head_dim(shape: ConfigReader, kind: str) -> int:
         raise UnsupportedModel(
             "num_attention_heads", f"{heads} does not divide hidden_size {hidden}{remedy}"
         )
-    return int(given or hidden // heads)
+    width = int(given or hidden // heads)
+    if width % 2:
+        raise architectures.UnsupportedModel(
+            "head_dim", f"{width} is odd, and rotary positions take pairs: make it even"
+        )
+    return width
 
 
 def key_value_heads(shape: ConfigReader, kind: str) -> int:

@@ -4,6 +4,7 @@ The API types refuse what the CRD's schema and rules refuse. Checks that need kn
 here. InvalidSpec is the only exception, so that a bad spec becomes a condition and never a crash.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,7 +171,10 @@ def _taken_for_others(raw: Any, taken: Any, place: tuple[int | str, ...]) -> Ite
         for index, values in enumerate(zip(raw, taken, strict=True)):
             yield from _taken_for_others(*values, (*place, index))
     elif isinstance(raw, str | bool) and type(raw) is not type(taken) and isinstance(taken, int):
-        yield SpecError(_field(place), f"is {raw!r} and must be {taken!r}, without quotes")
+        # As YAML has it: true, not Python's True.
+        yield SpecError(
+            _field(place), f"is {raw!r} and must be {json.dumps(taken)}, without quotes"
+        )
 
 
 # --------------------------------------------------------------------------------------- rules

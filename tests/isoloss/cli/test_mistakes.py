@@ -70,6 +70,7 @@ TABLES: dict[str, Callable[[int, Row], Row]] = {
     "maybe": each("diverged", lambda _: "maybe"),
     "empty-rate": one("learning_rate", ""),
     "comma": each("loss", lambda row: row["loss"].replace(".", ",")),
+    "percent": each("learning_rate", lambda row: f"{float(row['learning_rate']) * 100:g}%"),
 }  # fmt: skip
 
 
@@ -92,6 +93,12 @@ def desk(
     (folder / "semicolons.csv").write_text(text.replace(",", ";").replace(".", ","))
     (folder / "tabs.csv").write_text(text.replace(",", "\t").replace(".", ","))
     (folder / "headless.csv").write_text(text.partition("\n")[2])
+    (folder / "twice-header.csv").write_text(
+        "\n".join(
+            f"{row},{'3.1' if number else 'loss'}" for number, row in enumerate(text.splitlines())
+        )
+    )
+    (folder / "utf16.csv").write_bytes(text.encode("utf-16"))
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text(text.splitlines()[0] + "\n")
     (folder / "binary.csv").write_bytes(bytes(range(256)))
@@ -221,6 +228,24 @@ COMMANDS = [
     ("plan dense.yaml --price-per-hour -1", "--price-per-hour", "-1 is not a positive"),
     ("quickstart --folder .", "--folder", "name another folder"),
     ("quickstart --folder laws.json", "--folder: laws.json", "name another folder"),
+    ("fit runs.csv --column tokens=step*batch_size", "--column tokens=step*batch_size", "found run, params"),
+    ("fit runs.csv --column 'tokens=params*'", "--column tokens=params*", "it takes numbers, names of columns"),
+    ("fit runs.csv --settings runs.csv", "row 3, column run", "one row per run is expected"),
+    ("fit nowhere.csv", "nowhere.csv", "check its path"),
+    ("fit laws.json", "laws.json", "laws go to isoloss predict"),
+    ("fit twice-header.csv", "column loss", "twice"),
+    ("fit percent.csv", "row 2, column learning_rate", "is not a number: write 0.0"),
+    ("fit utf16.csv", "utf16.csv", "save it as UTF-8"),
+    (f"predict laws.json {ASKED} --pretraining-learning-rate 3", "pre-trained at", "Leave that rate out"),
+    (f"predict laws.json {ASKED} --pretraining-tokens 1", "--pretraining-tokens: 1 tokens", "as in 1e12 or 1T"),
+    (f"predict laws.json {ASKED} --sequence-length 2k", "--sequence-length 2k", "write it in digits"),
+    (f"predict laws.json {ASKED} --composition-error -1 0.2", "--composition-error: -1", "give 0 or more"),
+    (f"predict laws.json {ASKED} --initial-loss-standard-error -1", "--initial-loss-standard-error: -1", "give 0 or more"),
+    (f"predict laws.json {ASKED} --batch-size 256 --round-to 64", "--round-to", "leave --batch-size out"),
+    ("report laws.json --out r.html --known-optimum 2e-4 175", "--known-optimum", "ask for one, or leave it out"),
+    ("quickstart --folder laws.json/x", "--folder: laws.json/x: laws.json is a file", "name another folder"),
+    ("init --tokens 5B", "--checkpoint is missing", "Folder of the checkpoint"),
+    ("plan dense.yaml --utilisation 0", "--utilisation", "0 is not a positive"),
 ]  # fmt: skip
 
 
@@ -341,6 +366,36 @@ MANIFESTS = [
     ("sweepRef: {name: dense}", "sweepRef: {name: moe}", "spec.sweepRef.name", "moe is not in this file"),
     ("  budget: {", "  batchSize: 4000000\n  budget: {", "spec.batchSize", "count sequences, not tokens"),
     ("  budget: {", "  targetParameters: 70B\n  budget: {", "spec.targetParameters", "write 70000000000"),
+    # Values of a pod that no schema of the resources has.
+    ("memory: 16Gi}", "memory: 16GB}", "podTemplate.spec.containers[trainer].resources.limits.memory", "write 16Gi or 16G"),
+    ("memory: 16Gi}", "memory: 16 Gi}", "resources.limits.memory: '16 Gi'", "write 16Gi or 16G"),
+    ("cpu: 16, memory", "cpu: sixteen, memory", "resources.requests.cpu: 'sixteen'", "write 2 or 500m"),
+    ("operator: Exists", "operator: Exist", "podTemplate.spec.tolerations[0].operator", "must be Exists, Equal"),
+    ("effect: NoSchedule", "effect: NoScheduling", "tolerations[0].effect", "NoSchedule, PreferNoSchedule or NoExecute"),
+    ("labels: {team: pre-training}", "labels: {team: 7}", "podTemplate.metadata.labels.team", "put it into quotes"),
+    ("labels: {team: pre-training}", "labels: {team: pre training}", "podTemplate.metadata.labels.team", "at most 63 letters, digits"),
+    ("{nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}", "{gpu: true}", "podTemplate.spec.nodeSelector.gpu", "put it into quotes"),
+    ("{nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}", "[gpu]", "podTemplate.spec.nodeSelector", "must be an object"),
+    ("nvidia.com/gpu: 1,", "nvidia.com/gpu: -1,", "limits.nvidia.com/gpu", "a whole number of devices, 0 to"),
+    ("head_dim: 128", "head_dim: 63", "proxies[0].model.config.head_dim", "make it even"),
+    ("vocab_size: 131072", "vocab_size: 131k", "proxies[0].model.config.vocab_size", "a positive integer"),
+    ("model_type: llama", "_model: llama", "proxies[0].model.config", "needs model_type, such as llama"),
+    ("kind: ScalingSweep\nmetadata:", "kind: ScalingSweep\nmetdata:", "metadata.name of ScalingSweep: is required", "did you mean metadata"),
+    ("  parallelism: 9", '  suspend: "yes"', "spec.suspend", "must be true, without quotes"),
+    ("  parallelism: 9", "  seeds: 2", "spec.seeds", "is not a field of this resource"),
+    ("textField: text, ", "textfield: text, ", "spec.data.domains[0].textfield", "did you mean textField?"),
+    ("secretName: sweep-s3", "secretName: {name: sweep-s3}", "spec.storage.secretName", "text"),
+    ("secretName: sweep-s3", "secretName: AKIAIOSFODNN7", "spec.storage.secretName", "lower-case"),
+    ("acceleratorHours: 5000", "gpuHours: 5000", "spec.budget.gpuHours", "acceleratorHours"),
+    ("warmupTokens: 500000000", "warmupTokens: 50000000000", "2 x optimizer.warmupTokens", "tokens must be more than"),
+    ("warmupTokens: 500000000", 'beta2: "1.5"', "spec.optimizer.beta2", "below 1"),
+    ('"s3://models/next"', '"s3://models/next/model.safetensors"', "spec.checkpoint.uri", "must name the folder, not a file in it"),
+    ('{uri: "s3://models/next"}', '"s3://models/next"', "spec.checkpoint", "fields below it (podTemplate, secretName, uri)"),
+    ("  budget: {", "  composition: measured\n  budget: {", "spec.composition", "Measured or Paper"),
+    ("  budget: {", "  publish: dense-8b\n  budget: {", "spec.publish", "fields below it (configMapName"),
+    ("  budget: {", "  pretrainingTokens: 1T\n  budget: {", "spec.pretrainingTokens", "write 1000000000000"),
+    ("  budget: {", "  pretrainingLearningRate: 3e-4\n  budget: {", "spec.pretrainingLearningRate", "quote it"),
+    ("  budget: {", "  batchSize: 256\n  batchSizeMultipleOf: 64\n  budget: {", "batchSizeMultipleOf rounds the best", "remove it"),
 ]  # fmt: skip
 
 
