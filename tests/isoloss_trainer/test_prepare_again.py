@@ -87,7 +87,7 @@ def _change_normalizer(sources: Path) -> None:
     """With the vocabulary that it had."""
     path = sources / "tokenizer" / "tokenizer.json"
     found = json.loads(path.read_text())
-    found["normalizer"] = {"type": "Lowercase"}
+    found["normalizer"] = {"type": "NFC"}
     path.write_text(json.dumps(found))
 
 
