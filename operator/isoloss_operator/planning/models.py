@@ -538,7 +538,7 @@ def head_dim(shape: ConfigReader, kind: str) -> int:
         )
     width = int(given or hidden // heads)
     if width % 2:
-        raise architectures.UnsupportedModel(
+        raise UnsupportedModel(
             "head_dim", f"{width} is odd, and rotary positions take pairs: make it even"
         )
     return width
