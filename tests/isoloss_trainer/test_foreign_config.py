@@ -34,7 +34,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two bases of rope": (
         {"rope_theta": 5e5, "rope_parameters": DEFAULT},
-        "500000.*10000 in rope_parameters",
+        r"500000.*10000\.0 in rope_parameters",
     ),
     "two scalings of rope": (
         {"rope_scaling": YARN, "rope_parameters": DEFAULT},

@@ -9,31 +9,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from isoloss_trainer.model import LOGIT_CAPS
+from isoloss_contract import model_settings
 
-FACTORS: Final = (
-    "logit_scale",
-    "logits_scaling",
-    "lm_head_multiplier",
-    "embedding_multiplier",
-    "scale_emb",
-    "residual_multiplier",
-    "attention_multiplier",
-    "routed_scaling_factor",
-    "partial_rotary_factor",
-    "rotary_pct",
-)
-"""Without effect if 1."""
-SWITCHES: Final = (
-    *LOGIT_CAPS,
-    "attn_logit_softcapping",
-    "clip_qkv",
-    "alibi",
-    "use_alibi",
-    "parallel_attn",
-    "use_parallel_residual",
-)
-"""Without effect if zero or false."""
 SYNONYMS: Final = (
     ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "norm_epsilon"),
     ("hidden_act", "hidden_activation", "activation_function"),
@@ -79,34 +56,12 @@ def _other_architecture(described: Mapping[str, Any], config: Any) -> str | None
 
 
 def _rope(settings: Mapping[str, Any], config: Any) -> str | None:
-    """Of rotary position embeddings: rope_scaling and rope_theta, since version 5 of transformers rope_parameters."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    parameters, scaling = (
-        found if isinstance(found := settings.get(name), dict) else {}
-        for name in ("rope_parameters", "rope_scaling")
-    )
-    for name, found in (("rope_parameters", parameters), ("rope_scaling", scaling)):
-        if found.get("factor") not in (None, 1) and _kind(found) in (None, "default"):
-            return (
-                f"{name} has a factor, and its rope_type is {_kind(found) or 'missing'}, by which transformers scales nothing: "
-                "correct rope_type, or take the factor out"
-            )
     kinds = {getattr(config, "rope_parameters", None) and config.rope_parameters.get("rope_type")}
     if unknown := kinds - {*ROPE_INIT_FUNCTIONS, "default", None}:
         return f"transformers has no rope_type {unknown.pop()!r}: it has {', '.join(ROPE_INIT_FUNCTIONS)}"
-    theta, other = settings.get("rope_theta"), parameters.get("rope_theta")
-    if theta is not None and other is not None and theta != other:
-        return f"rope_theta is {theta:g}, and {other:g} in rope_parameters, which transformers 5 takes: correct the one that is wrong"
-    if _kind(parameters) and scaling:
-        for of in (_kind, lambda found: found.get("factor")):
-            if of(parameters) != of(scaling):
-                return f"rope_parameters is {parameters!r} and rope_scaling {scaling!r}: take out the one that is wrong"
-    return None
-
-
-def _kind(found: Mapping[str, Any]) -> Any:
-    return found.get("rope_type", found.get("type"))
+    return model_settings.rope_contradiction(settings)
 
 
 def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> Iterator[str]:
@@ -118,11 +73,8 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
         name: value for name, value in settings.items() if value is not None and name not in source
     }
     for name, value in given.items():
-        if _has_effect(name, value, settings, sequence_length):
-            yield (
-                f"{name} is {value!r}, which transformers' model of type {kind} does not read: it would be another model than "
-                f"the one that was trained. Take {name} out if the model was trained without it, or correct model_type"
-            )
+        if model_settings.has_effect(name, settings, sequence_length):
+            yield model_settings.unread(name, value, kind)
     for names in SYNONYMS:
         # Generic code reads rope_theta.
         read = [name for name in names if name in source or name == "rope_theta"]
@@ -139,16 +91,3 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
     for name, value in ONLY.get(kind, {}).items():
         if settings.get(name) not in (None, value):
             yield f"{name} is {settings[name]!r}, and transformers' model of type {kind} computes with {value!r} alone"
-
-
-def _has_effect(name: str, value: Any, settings: Mapping[str, Any], sequence_length: int) -> bool:
-    if name in FACTORS:
-        return bool(value != 1)
-    if name in SWITCHES:
-        return bool(value)
-    if name == "sliding_window":
-        used = settings.get("use_sliding_window", True)
-        return bool(value and used and value < sequence_length)
-    if name == "no_rope_layers":
-        return not all(value)
-    return False

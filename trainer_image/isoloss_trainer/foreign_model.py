@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from isoloss_contract import model_settings
 from isoloss_contract.store import Store
 from isoloss_trainer import attention, block_scales, foreign_config
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
@@ -303,13 +304,10 @@ def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterato
         try:
             yield None
         except ImportError as error:
-            quantization = described.get("quantization_config")
-            if not isinstance(quantization, dict):
+            why = model_settings.quantization_refusal(described)
+            if why is None:
                 raise
-            raise _not_a_checkpoint(
-                f"{uri}: its weights are quantized ({quantization.get('quant_method')}), which takes a library that the "
-                "trainer's image does not have: give the checkpoint as it was before, or save it dequantized"
-            ) from error
+            raise _not_a_checkpoint(f"{uri}: {why}") from error
         return
     from transformers import AutoConfig
 

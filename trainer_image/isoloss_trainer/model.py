@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from isoloss_contract.model_settings import LOGIT_CAPS
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention, experts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
@@ -16,8 +17,6 @@ from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 FIELD = "model"
 RANDOM = ("dropout", "pdrop", "layerdrop", "jitter")
 """Parts of the names of settings by which a model draws random numbers in training."""
-LOGIT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""What configs call a cap on logits, which the small ones of a probe may not show."""
 PROBE_TOKENS = 16
 JOINING = ("max_complex_pointwise_cat_inputs", "max_pointwise_cat_inputs")
 """Settings of torch's compiler, of newer versions: how many tensors it joins by computing every element as a part of each.

@@ -18,6 +18,7 @@ from isoloss_operator.planning.models import (
     FAMILIES,
     UnsupportedModel,
     completed,
+    measuring_refusal,
     parameter_counts,
     text_model,
 )
@@ -95,6 +96,8 @@ def read_checkpoint(uri: str) -> Checkpoint:
         raise BadInput(f"--checkpoint: {error}") from error
     except UnsupportedModel as error:
         raise BadInput(f"--checkpoint: {uri}/config.json: {error}") from error
+    if why := measuring_refusal(whole, USUAL_SEQUENCE):
+        raise BadInput(f"--checkpoint: {uri}/config.json: {why}")
     return Checkpoint(uri, config, other)
 
 

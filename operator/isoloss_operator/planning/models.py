@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from isoloss_contract import model_settings
 from isoloss_contract.footprint import ModelShape, copied_numbers, kept_numbers
 from isoloss_contract.records import AttentionShape, ParameterCounts
 
@@ -279,6 +280,21 @@ def unsupported_values(config: Mapping[str, Any]) -> dict[str, str]:
         for key, values in FAMILIES[model_type(config)].fixed.items()
         if config.get(key) not in values
     }
+
+
+def measuring_refusal(config: Mapping[str, Any], sequence_length: int) -> str | None:
+    """Why the trainer would not measure a checkpoint with this config.json, or would measure another model than the one that
+    was trained, as far as that shows without transformers; None if nothing does."""
+    settings = text_model(config)
+    kind = str(settings.get("model_type"))
+    known = known_keys(kind) if kind in FAMILIES else settings.keys()
+    unread = (
+        model_settings.unread(name, settings[name], kind)
+        for name in sorted(settings.keys() - known)
+        if model_settings.has_effect(name, settings, sequence_length)
+    )
+    quantization = model_settings.quantization_refusal(config)
+    return quantization or model_settings.rope_contradiction(settings) or next(unread, None)
 
 
 def _suggestion(key: str, known: frozenset[str]) -> str:

@@ -536,6 +536,19 @@ def test_of_another_family_no_continued_run_is_written(
         ),
         ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
         (
+            {**LLAMA_3_8B, "quantization_config": {"quant_method": "awq"}},
+            "config.json: its weights are quantized (awq)",
+        ),
+        (
+            {**LLAMA_3_8B, "rope_scaling": {"factor": 8.0}},
+            "config.json: rope_scaling has a factor, and its rope_type is missing",
+        ),
+        (
+            {**LLAMA_3_8B, "final_logit_softcapping": 30.0},
+            "which transformers' model of type llama does not read",
+        ),
+        ({**LLAMA_3_8B, "sliding_window": 4096}, "sliding_window is 4096, which transformers"),
+        (
             {**LLAMA_3_8B, "num_hidden_layers": 4},
             "continue the checkpoint itself on a grid, by proxies[].checkpoint",
         ),
@@ -590,7 +603,7 @@ def test_of_another_family_no_continued_run_is_written(
         ({**NEIGHBOURS["GPT-2-XL"], "architectures": 7}, "architectures: is missing"),
     ],
 )
-def test_what_is_no_causal_language_model_with_sizes_is_refused_by_its_field(
+def test_what_cannot_be_measured_or_has_no_sizes_is_refused_by_its_field(
     init: Isoloss, tmp_path: Path, config: dict[str, Any], words: str
 ) -> None:
     uri = write_checkpoint(tmp_path / "models" / "odd", config)
