@@ -1,5 +1,6 @@
 """`isoloss report`: laws and runs on one HTML page, and the figures as PNG."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,9 @@ from isoloss.runs import RunSet, Weights
 from isoloss.savings import SearchCost
 from isoloss.status import View
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep
+
+SAME_LOSS = 0.02
+"""Relative: the best losses of laws lie between those of runs, and may be below all of them."""
 
 
 @outcome.command
@@ -175,6 +179,7 @@ def _differences(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
     sizes = {run.params for run in runs if run.name not in laws.options.exclude}
     if sizes != set(laws.data.sizes):
         yield f"sizes {_counts(sizes)} in place of {_counts(laws.data.sizes)}"
+    yield from _other_losses(runs, laws)
     lengths = {run.sequence_length for run in runs}
     if laws.sequence_length is not None and lengths != {laws.sequence_length}:
         given = ", ".join(str(length) for length in sorted(lengths))
@@ -182,6 +187,17 @@ def _differences(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
     tokenizers = {run.tokenizer for run in runs} - {None}
     if laws.tokenizer is not None and tokenizers - {laws.tokenizer}:
         yield "another tokenizer"
+
+
+def _other_losses(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
+    """If their losses reach neither as high as the highest nor as low as the lowest best loss behind the laws."""
+    losses = [float(loss) for run in runs for loss in run.losses if math.isfinite(loss)]
+    low, high = laws.data.lowest_loss, laws.data.highest_loss
+    if not losses or low is None or high is None:
+        return
+    if min(losses) > low * (1.0 + SAME_LOSS) or max(losses) < high * (1.0 - SAME_LOSS):
+        given = f"{formatting.loss(min(losses))} to {formatting.loss(max(losses))}"
+        yield f"losses of {given} in place of {formatting.loss(low)} to {formatting.loss(high)}"
 
 
 def _counts(sizes: Collection[float]) -> str:

@@ -14,16 +14,26 @@ SMALLEST = 1.0 / 3.0
 rule is wrong, and that one of a ninth leaves it."""
 ABOVE = 0.05
 """Nats above the initial loss from which on a probe that is to have lowered it is doubted; BEYOND_NOISE of its errors are granted in addition."""
+FALLS = 4.0
+"""Times the fall of the loss that the laws expect of the whole budget, from which on a probe's is doubted; ABOVE is granted in
+addition."""
 BITS_PER_NAT = 1.0 / np.log(2.0)
 LIKE_BITS = (0.94, 1.02)
 """Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
 
 
-def caveats(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
-    """Warnings about the answer's probe. Raises InvalidProbes for one of a model that cannot stand for the target."""
+def caveats(
+    query: PredictionQuery, at_answer: Probe, expected: float | None = None
+) -> tuple[str, ...]:
+    """Warnings about the answer's probe, where the laws expect the loss `expected` of the whole budget. Raises InvalidProbes
+    for one of a model that cannot stand for the target."""
     of_another = _of_another_size(query.params, at_answer.params)
     # A smaller model has an initial loss of its own, which nobody was asked for.
-    return of_another or _above_the_checkpoint(query, at_answer)
+    return (
+        of_another
+        or _above_the_checkpoint(query, at_answer)
+        or _below_the_laws(query, at_answer, expected)
+    )
 
 
 def _of_another_size(target: float | None, trained: float | None) -> tuple[str, ...]:
@@ -63,4 +73,22 @@ def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str
     return (
         f"The answer's probe ends at a loss of {loss_text(at_answer.loss)}, {loss_text(above)} above the initial loss of "
         f"{loss_text(initial)}. {cause}.",
+    )
+
+
+def _below_the_laws(
+    query: PredictionQuery, at_answer: Probe, expected: float | None
+) -> tuple[str, ...]:
+    """A warning if the answer's probe ends far below what the laws expect of all of the budget."""
+    initial = query.initial_loss
+    if initial is None or expected is None or at_answer.diverged:
+        return ()
+    error = float(np.hypot(at_answer.standard_error, query.initial_loss_standard_error))
+    fall = initial - at_answer.loss
+    if fall <= FALLS * max(0.0, initial - expected) + ABOVE + BEYOND_NOISE * error:
+        return ()
+    return (
+        f"The answer's probe ends at a loss of {loss_text(at_answer.loss)}, {loss_text(fall)} below the initial loss of "
+        f"{loss_text(initial)}, where the laws expect {loss_text(expected)} of the whole budget: it may have been evaluated on "
+        "text that it was trained on, on another text or in another unit.",
     )

@@ -112,7 +112,8 @@ def validate(
         seed,
         rate_alone=query.batch_size is not None,
     )
-    found_caveats = caveats(query, _at_the_answer(answer, probes))
+    expected = answer.target_loss.value if answer.target_loss else None
+    found_caveats = caveats(query, _at_the_answer(answer, probes), expected)
     return replace(judged, warnings=(*judged.warnings, *found_caveats))
 
 

@@ -150,6 +150,14 @@ def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
     assert warning.endswith("another tokenizer")
 
 
+@pytest.mark.parametrize("by", [-0.5, 0.5])
+def test_runs_with_other_losses_are_not_those_of_the_laws(by: float) -> None:
+    runs = synthetic_runs()
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    (warning,) = other_runs([replace(run, losses=run.losses + by) for run in runs], laws)
+    assert re.search(r"losses of \d\.\d+ to \d\.\d+ in place of \d\.\d+ to", warning)
+
+
 def test_the_runs_behind_laws_that_were_refused_as_a_mixture_are_theirs() -> None:
     runs = synthetic_runs()
     mixed = [replace(run, sequence_length=4096) if run.params > 2e8 else run for run in runs]

@@ -196,6 +196,15 @@ def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None
     assert doubts(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
 
 
+def test_a_probe_that_ends_far_below_what_the_laws_expect_is_doubted(laws: Laws) -> None:
+    expected = answer(laws).target_loss
+    assert expected is not None
+    assert doubts(laws, lambda loss: loss - 0.05) == ""
+    told = doubts(laws, lambda loss: loss - 1.5)
+    assert "below the initial loss of 2.7500" in told
+    assert f"the laws expect {expected.value:.4f} of the whole budget" in told
+
+
 def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
     """The warnings about probes of so many parameters where so many are asked about."""
     query = replace(QUERY, params=asked, cpt_tokens=None, cpt_flops=2e10 * FLOPS_PER_TOKEN)
