@@ -42,6 +42,6 @@ wanted CITATION.cff '^repository-code:' "no repository-code: the repository's ad
 wanted pyproject.toml '^\[project.urls\]' "no [project.urls]: the same address"
 wanted helm/isoloss/Chart.yaml '^home:' "no home: the same address"
 wanted zensical.toml '^repo_url' "no repo_url: the same address"
-[ -e .github/CODEOWNERS ] || { echo ".github/CODEOWNERS is missing: who reviews what" >&2 && left=1; }
+wanted .github/CODEOWNERS '^\*' "no owner: who reviews what"
 [ -z "$left" ] || exit 1
 echo "==> $version is ready to be tagged v$version"

@@ -118,7 +118,8 @@ def draw(
         axes.plot(100 * cost, 1e3 * measured, "o-", color=f"C{k}", label=f"{name}, measured")
         axes.plot(100 * cost, 1e3 * expected, ":", color=f"C{k}", label=f"{name}, expected")
         if law := free.get(name, {}).get("published law"):
-            axes.axhline(1e3 * float(np.mean(law)), color=f"C{k}", lw=0.7, ls="--")
+            label = f"{name}, published law"
+            axes.axhline(1e3 * float(np.mean(law)), color=f"C{k}", lw=0.7, ls="--", label=label)
     axes.set(
         xscale="log",
         yscale="log",

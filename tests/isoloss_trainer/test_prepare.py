@@ -331,7 +331,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
             (p / "x.jsonl.gz").write_bytes(gzip.compress(lines(GOOD))),
         ],
         "NoFiles",
-        "x.jsonl.gz, of which one is usually the other",
+        "x.jsonl.gz: one is usually the other, compressed",
     ),
     "two columns of one name": (
         lambda p: pyarrow.parquet.write_table(

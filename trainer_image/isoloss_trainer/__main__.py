@@ -86,7 +86,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="isoloss-trainer", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     helps = {kind: f"run a task of kind {kind}" for kind in ("prepare", "train", "evaluate")}
-    for kind, words in {**helps, PLAN: "say what a train task needs of memory"}.items():
+    for kind, words in {**helps, PLAN: "print the memory that a train task needs"}.items():
         command = commands.add_parser(kind, help=words)
         command.add_argument(
             "--task", type=Path, help=f"task file; default: ${records.TASK_VARIABLE}"

@@ -117,8 +117,8 @@ def _refuse_packed_twice(files: Sequence[CorpusFile], source: DomainSource) -> N
         if other := seen.get(plain):
             raise BadData(
                 "NoFiles",
-                f"domain {source.name}: {source.uri} matches {other} and {file.path}, of which one is usually the other, "
-                "compressed, so that its documents would count twice: name one of them alone, or move one away",
+                f"{source.uri} matches {other} and {file.path}: one is usually the other, compressed, and its documents "
+                "would count twice. Name only one of them, or move one away",
                 f"domains.{source.name}.uri",
             )
         seen[plain] = file.path

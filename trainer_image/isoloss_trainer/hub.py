@@ -39,7 +39,7 @@ def hub_snapshot(uri: str, patterns: Sequence[str]) -> Path:
         folder = snapshot_download(name, revision=revision or None, allow_patterns=list(patterns))
     except (*absent, errors.HFValidationError) as error:
         reason = str(error).strip().splitlines()[0][:300]
-        message = f"{uri}: no such repository or revision on the hub, or no permission: {reason}"
+        message = f"{uri}: no such repository or revision on the hub, or no permission (check the name and HF_TOKEN): {reason}"
         raise BadData("NotOnHub", message) from error
     except Exception as error:
         # The hub's own errors, its HTTP library's and the disk's share no base class.

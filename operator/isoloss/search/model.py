@@ -145,7 +145,7 @@ class StopReason(StrEnum):
     PRECISION_REACHED = "PrecisionReached"
     """The interval of the optimum at the largest size is as narrow as asked for."""
     REGRET_NEGLIGIBLE = "RegretNegligible"
-    """The interval is wider than asked for, but what it leaves open costs next to nothing."""
+    """The interval is wider than asked for, but the remaining uncertainty costs almost nothing."""
     NOTHING_LEFT = "NothingLeft"
     """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""

@@ -269,7 +269,7 @@ def _locked(folder: int, name: str, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the lock .{name}{_LOCK} is held by another") from None
+                    raise TimeoutError(f"another process holds the lock .{name}{_LOCK}") from None
                 time.sleep(0.02)
         yield
 

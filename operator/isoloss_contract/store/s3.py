@@ -266,8 +266,8 @@ class S3Backend:
             listed = self._ask(is_listed)
         except Refused:
             raise Refused(
-                f"{denied}. If the object is not there, the right to list the bucket "
-                "(s3:ListBucket) is missing: without it S3 answers so"
+                f"{denied}. S3 also answers this for an object that does not exist if the permission "
+                "s3:ListBucket is missing"
             ) from denied.__cause__
         if listed:
             raise denied

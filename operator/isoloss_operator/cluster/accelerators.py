@@ -41,8 +41,8 @@ def misplaced_accelerators(template: Any) -> str:
         return ""
     return next(
         (
-            f"podTemplate.spec.containers[{name}]: asks for {count} accelerators, and the container {CONTAINER}, which is the one "
-            f"that trains, for none: name it {CONTAINER}"
+            f"podTemplate.spec.containers[{name}]: requests {count} accelerators, but the container {CONTAINER}, which trains, "
+            f"requests none: name it {CONTAINER}"
             for name, count in counts.items()
             if count
         ),

@@ -50,9 +50,7 @@ def too_deep(value: Any) -> str:
         level = [child for each in level for child in _children(each)]
         if not level:
             return ""
-    return (
-        f"is nested more than {MAX_DEPTH} levels deep, as no valid pod template, model or value is"
-    )
+    return f"is nested more than {MAX_DEPTH} levels deep; no valid pod template, model or value is"
 
 
 def _children(value: Any) -> list[Any]:

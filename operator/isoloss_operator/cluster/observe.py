@@ -116,7 +116,7 @@ def _keeps_from_going(metadata: Object) -> str:
     if "deletionTimestamp" not in metadata or not others:
         return ""
     message = f"Job {metadata['name']} was deleted, but finalizers keep it"
-    return f"{message} ({', '.join(others)}): remove them, unless their owner is about to"
+    return f"{message} ({', '.join(others)}): remove them if their owner does not"
 
 
 def _together(kind: str, job: Object) -> int:
@@ -136,8 +136,8 @@ def _lacks_pods(name: str, spec: Object, together: int) -> str:
     if pods is None or pods >= together:
         return ""
     return (
-        f"spec.parallelism of Job {name} was set to {pods}, and its {together} pods train together, so that they wait for one "
-        "another: let no policy annotate Jobs with kueue.x-k8s.io/job-min-parallelism, and delete the Job"
+        f"spec.parallelism of Job {name} was set to {pods}, but its {together} pods train together and wait for one another: "
+        "stop the policy that annotates Jobs with kueue.x-k8s.io/job-min-parallelism, and delete the Job"
     )
 
 

@@ -106,7 +106,7 @@ def init(
         typer.Option(
             metavar="CAP",
             help="The most that the sweep may be expected to cost: a share of the planned run's FLOPs such as 5%, or accelerator hours "
-            "such as 40h. By default what brings cost and expected regret together to the least.",
+            "such as 40h. By default the design with the least sum of cost and expected regret.",
         ),
     ] = None,
     validate: Annotated[
@@ -214,7 +214,7 @@ def init(
         try:
             chosen = choose(compared, replace(cap, hours=tighter))
         except NoDesign as error:
-            idle = f"{hours:.3g} accelerator hours with those that idle beside small batches"
+            idle = f"{hours:.3g} accelerator hours, idle ones at small batches included"
             raise BadInput(f"--spend: no sweep was found that costs less than {idle}") from error
         written = replace(written, design=chosen)
         as_planned, _ = _as_planned(written, accelerators, grid=grid)
@@ -371,7 +371,7 @@ def _caveats(written: Written) -> Iterator[str]:
     free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
     if found.outlook.wasted >= PUBLISHED_WASTE:
         yield (
-            f"Proxies that pay are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
+            f"The proxies worth their cost are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
             "Its prediction may be refused (ExtrapolationTooFar): more accelerators hold larger proxies, on several nodes."
         )
     elif found.total >= PUBLISHED_WASTE:
@@ -380,15 +380,15 @@ def _caveats(written: Written) -> Iterator[str]:
             "; so may trying learning rates on the checkpoint itself" if found.cost > 1 else ""
         )
         yield (
-            f"No sweep pays for so short a run: cost and expected regret of the best design are {share}% of it, and "
+            f"A sweep does not pay off for such a short run: cost and expected regret of the best design are {share}% of it, and "
             f"{free}. `isoloss predict published:step-law --params {formatting.count(written.checkpoint.active)} --total-flops FLOPS`, "
             f"with the FLOPs of pre-training included, is cheaper{instead}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (
             f"The planned tokens are {formatting.number(found.tokens_per_parameter, 2)} per parameter of the largest proxy. "
-            f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, which usually takes one: trying "
-            "learning rates on the checkpoint itself may tell more."
+            f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, as warm-up usually takes one per "
+            "parameter: trying learning rates on the checkpoint itself may tell more."
         )
 
 

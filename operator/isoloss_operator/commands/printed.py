@@ -130,7 +130,7 @@ def _fit_in_words(found: Fit | None) -> str:
 def _idle_sentence(size: SizePlan) -> str:
     batches = ", ".join(map(str, size.batch_sizes))
     return (
-        f"Of the hours of {size.name}, accelerators are idle for {size.idle_share:.0%}: batches of {batches} sequences do "
+        f"Accelerators of {size.name} are idle for {size.idle_share:.0%} of its hours: batches of {batches} sequences do "
         f"not divide evenly among the {size.accelerators} accelerators of a Job."
     )
 

@@ -578,7 +578,7 @@ def neighbourhood_errors(spec: ScalingSweepSpec, found: Neighbourhood) -> list[S
         return []
     largest = max(batch for _, batch in found.places)
     message = (
-        f"{tokens} tokens are so few steps of {largest} x {length} tokens, a batch next to the answer of "
-        f"HyperparamPrediction {found.prediction}, that points of different batch sizes end at different tokens: raise it"
+        f"{tokens} tokens are too few steps of {largest} x {length} tokens, a batch next to the answer of "
+        f"HyperparamPrediction {found.prediction}: points of different batch sizes would end at different tokens. Raise it"
     )
     return [SpecError(f"spec.proxies[{index}].tokens", message)]

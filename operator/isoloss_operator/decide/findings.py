@@ -343,7 +343,7 @@ def sweep_warnings(chosen: Chosen) -> tuple[str, ...]:
     )
     if again:
         found.append(
-            f"{counted(again, 'point')} that had ended must be trained again, at the cost of spec.budget: "
+            f"{counted(again, 'point')} that had finished must be trained again, charged to spec.budget: "
             "the fit found their trajectories missing or damaged."
         )
     if mixed := _mixed_versions(ledger):

@@ -129,7 +129,7 @@ def _unlisted(observed: ObservedPrediction, spec: HyperparamPredictionSpec) -> s
         return ""
     uri = spec.checkpoint.uri
     return (
-        f"The operator may not list {uri}: other weights under this address would not be noticed."
+        f"The operator may not list {uri}: it cannot notice that the weights there were replaced."
     )
 
 

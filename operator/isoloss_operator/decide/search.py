@@ -45,19 +45,19 @@ from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 ENDINGS: Final[Mapping[str, str]] = {
     "PrecisionReached": "the optimum is known to search.precision",
-    "RegretNegligible": "what is still open about the optimum costs next to nothing",
+    "RegretNegligible": "the remaining uncertainty about the optimum costs almost nothing",
     "NothingLeft": "no point near the optima is left to train",
     "LearningRateAtEdge": (
         "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints lets no more be added: move learningRates, or raise it"
+        "spec.search.extendGrid.maxPoints allows no more points: move learningRates, or raise it"
     ),
     "BatchSizeAtEdge": (
         "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints lets no more be added: move batchSizes, or raise it"
+        "spec.search.extendGrid.maxPoints allows no more points: move batchSizes, or raise it"
     ),
     "AllDiverged": (
-        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints lets no smaller learning rate be "
-        "added: lower learningRates, or raise it"
+        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints allows no smaller learning "
+        "rate: lower learningRates, or raise it"
     ),
     "BudgetExhausted": "no further point fits into spec.budget",
 }

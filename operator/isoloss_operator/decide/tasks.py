@@ -129,8 +129,8 @@ def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Fin
     if not (is_known and trained) or ledger.data_digest == digest:
         return None
     message = (
-        f"data/{corpus.prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
-        f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
+        f"data/{corpus.prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, but the results of "
+        f"{counted(trained, 'point')} belong to {ledger.data_digest[:16]}: it was prepared again after its sources changed. Put the former "
         "one back, or create another ScalingSweep for the new one."
     )
     return Finding(Reason.DATA_CHANGED, message, stalled=True)

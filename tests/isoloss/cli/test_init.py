@@ -655,7 +655,7 @@ def test_a_run_too_short_for_any_sweep_is_told_so(
     uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid)
     out = init(*asked).words
-    assert "No sweep pays for so short a run" in out
+    assert "A sweep does not pay off for such a short run" in out
     assert "a published law, which costs nothing, is expected to lose 0.053 nats" in out
     (warning,) = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
     assert warning in out

@@ -354,9 +354,7 @@ def test_a_plan_counts_the_accelerators_that_small_batches_leave_idle(plan: Plan
     longest = share * large["accelerator_hours"] / large["accelerators"]
     assert many["elapsed"]["whole_grid_hours"] == pytest.approx(longest)
     said = plan.words(four)
-    assert (
-        "Of the hours of dense-100m, accelerators are idle for 21%: batches of 5, 10, 20" in said
-    )
+    assert "Accelerators of dense-100m are idle for 21% of its hours: batches of 5, 10, 20" in said
     assert "among the 4 accelerators of a Job" in said
     assert "accelerators are idle" not in plan.words()
 

@@ -214,7 +214,7 @@ def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
     found = answer(alone, **asked)
     assert found.route == "surface"
     assert any(
-        "which alone have the form LinearInLogCompute" in warning for warning in found.warnings
+        "only they have the form LinearInLogCompute" in warning for warning in found.warnings
     )
 
 

@@ -247,6 +247,7 @@ def test_the_labels_of_the_computes_do_not_overlap(
     overlaps = [a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]]
     assert len(shown) >= 2
     assert not any(overlaps)
+    assert max(box.x1 for box in boxes) <= figure.axes[2].bbox.x1
 
 
 # ---------------------------------------------------------------------------------- trajectories

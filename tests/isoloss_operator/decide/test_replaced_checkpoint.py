@@ -43,7 +43,7 @@ def test_an_answer_says_that_a_replaced_checkpoint_would_not_be_noticed() -> Non
     (warning,) = (
         each for each in decide_prediction(world).status.warnings if "may not list" in each
     )
-    assert warning.endswith("other weights under this address would not be noticed.")
+    assert warning.endswith("it cannot notice that the weights there were replaced.")
     listed = decide_prediction(observed()).status.warnings
     assert not any("may not list" in each for each in listed)
 

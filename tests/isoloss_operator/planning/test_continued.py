@@ -180,7 +180,7 @@ def test_points_whose_batch_sizes_end_at_different_tokens_are_refused() -> None:
     long = Neighbourhood("probe", "dense-8b", ((3e-4, 8), (3e-4, 100)))
     (error,) = neighbourhood_errors(spec, long)
     assert str(error).startswith(
-        "spec.proxies[0].tokens: 20480 tokens are so few steps of 100 x 128"
+        "spec.proxies[0].tokens: 20480 tokens are too few steps of 100 x 128"
     )
 
 

@@ -26,7 +26,7 @@ def assumptions(laws: Laws, route: Route) -> tuple[str, ...]:
         ]
         if laws.options.form == "LinearInLogCompute":
             found.append(
-                "The iso-loss laws, which alone have the form LinearInLogCompute, were refused. The joint surface answers instead: "
+                "The iso-loss laws were refused, and only they have the form LinearInLogCompute. The joint surface answers instead: "
                 "its optima are power laws of size and tokens."
             )
     sizes = len(laws.data.sizes)

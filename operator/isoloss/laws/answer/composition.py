@@ -44,10 +44,7 @@ RATIO_EXPONENT, RATIO_EXPONENT_ERROR = 0.48, 0.1
 """Elasticity of the learning rate with that of pre-training over the laws', and its standard error: 0.41 and 0.56 at two sizes."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.25, 1.3
 """Measured."""
-OF_CONTINUED_RUNS = (
-    "The laws are of runs that continue checkpoints, as the one asked about does: compute is that of the continuation, and "
-    "nothing is composed."
-)
+OF_CONTINUED_RUNS = "The laws come from runs that continue checkpoints: compute is that of the continuation, and no composition applies."
 LARGEST_LOG = 700.0
 """Of the end of an interval, as in optimum.exponential."""
 NOTABLE = 0.95

@@ -29,7 +29,7 @@ def too_few(size: Size, z: Array, reached: Flags) -> Refusal | None:
     return Refusal(
         RefusalReason.TOO_FEW_RUNS,
         f"Too few runs of {size.params:.3g} parameters reach this loss (runs: {runs}, learning rates: {rates}, batch "
-        f"sizes: {batches}): a vertex needs at least {TERMS} runs on 3 learning rates and 3 batch sizes.",
+        f"sizes: {batches}): an optimum needs at least {TERMS} runs on 3 learning rates and 3 batch sizes.",
         {"runs": float(runs), "learning_rates": rates, "batch_sizes": batches},
     )
 
