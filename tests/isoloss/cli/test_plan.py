@@ -540,6 +540,9 @@ def test_a_plan_says_of_which_target_the_size_will_be_refused(
 # ---------------------------------------------------------------------------------- what is refused
 
 
+NAMELESS = "apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -547,11 +550,9 @@ def test_a_plan_says_of_which_target_the_size_will_be_refused(
         ("kind: Deployment", "has no ScalingSweep (isoloss.dev/v1alpha1), only Deployment"),
         ("a: [", "not YAML"),
         ("!!python/object/apply:os.system [ls]", "not YAML"),
-        (
-            "apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep",
-            "ScalingSweep None: spec: is required",
-        ),
-        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep\nspec: {}", "storage"),
+        (NAMELESS, "metadata.name of ScalingSweep: is required: give it a name"),
+        (f"{NAMELESS}\nmetadata: {{name: a}}", "ScalingSweep a: spec: is required"),
+        (f"{NAMELESS}\nmetadata: {{name: a}}\nspec: {{}}", "storage"),
     ],
 )
 def test_a_manifest_that_is_none_is_bad_input(plan: Plan, text: str, says: str) -> None:

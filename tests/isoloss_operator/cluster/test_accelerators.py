@@ -84,7 +84,7 @@ def test_accelerators_of_another_container_alone_are_misplaced() -> None:
     asked = template(main={"nvidia.com/gpu": 8})
     assert accelerators_of(asked) == 1
     found = misplaced_accelerators(asked)
-    assert "containers[main]: asks for 8 accelerators" in found
+    assert "containers[main]: requests 8 accelerators" in found
     assert found.endswith("name it trainer")
     assert not misplaced_accelerators(template({"nvidia.com/gpu": 1}, decoder={"amd.com/gpu": 1}))
     assert not misplaced_accelerators(template({}, decoder={"cpu": 1}))
