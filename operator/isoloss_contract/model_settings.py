@@ -17,6 +17,7 @@ FACTORS: Final = (
     "routed_scaling_factor",
     "partial_rotary_factor",
     "rotary_pct",
+    "rope_pct",
 )
 """Without effect if 1."""
 SWITCHES: Final = (

@@ -154,6 +154,16 @@ def test_scales_that_do_not_fit_are_named_with_their_weight(tmp_path: Path, what
     assert caught.value.code == "NotACheckpoint"
 
 
+def test_codes_whose_scales_no_file_has_are_not_taken_for_numbers(tmp_path: Path) -> None:
+    _, packed = save_pair(tmp_path, LLAMA)
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors = load_file(packed / "model.safetensors")
+    del tensors[f"{name}_scale_inv"]
+    save_file(tensors, packed / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadData, match=rf"{name} is in F8_E4M3, and no file has its scales"):
+        load_network(packed, uri(packed), torch.float32)
+
+
 @pytest.mark.parametrize("size", [[128], [128, 0], "128", [128, "128"], 3])
 def test_a_block_size_that_is_none_is_refused(tmp_path: Path, size: Any) -> None:
     _, packed = save_pair(tmp_path, LLAMA, weight_block_size=size)

@@ -57,6 +57,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {ACT: ..., "activation_function": "gelu"},
         "activation_function is 'gelu'.*reads hidden_act",
     ),
+    "experts of a token by another name": (
+        {
+            "model_type": "mixtral",
+            "architectures": ["MixtralForCausalLM"],
+            "num_local_experts": 4,
+            "moe_top_k": 1,
+        },
+        "moe_top_k is 1.*reads num_experts_per_tok, which would be 2",
+    ),
     "a base of rope by another name": (
         {"rope_parameters": ..., "rope_base": 500_000},
         "rope_base is 500000.*rope_theta, which would be 10000",

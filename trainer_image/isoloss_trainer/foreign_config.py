@@ -15,6 +15,8 @@ SYNONYMS: Final = (
     ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "norm_epsilon"),
     ("hidden_act", "hidden_activation", "activation_function"),
     ("rope_theta", "rotary_emb_base", "rotary_base", "rope_base"),
+    ("partial_rotary_factor", "rotary_pct", "rope_pct"),
+    ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "moe_k", "num_selected_experts"),
 )  # fmt: skip
 """Names of one setting, of which each family reads one or two."""
 ONLY: Final = {
@@ -69,25 +71,29 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
     kind, home = config.model_type, type(config).__module__
     modules = (home, home.replace(".configuration_", ".modeling_"))
     source = "".join(inspect.getsource(importlib.import_module(name)) for name in modules)
-    given = {
-        name: value for name, value in settings.items() if value is not None and name not in source
-    }
-    for name, value in given.items():
-        if model_settings.has_effect(name, settings, sequence_length):
-            yield model_settings.unread(name, value, kind)
+    given = {name for name, each in settings.items() if each is not None and name not in source}
     for names in SYNONYMS:
         # Generic code reads rope_theta.
         read = [name for name in names if name in source or name == "rope_theta"]
-        for name in names:
-            value = getattr(config, read[0], None) if read else None
-            if name in given and name not in read and not any(each in settings for each in read):
-                if read[:1] == ["rope_theta"]:
-                    value = (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
-                if value is not None and value != given[name]:
-                    yield (
-                        f"{name} is {given[name]!r}, which transformers' model of type {kind} does not read: it reads "
-                        f"{read[0]}, which would be {value!r}. Rename it"
-                    )
+        others = given.intersection(names) - set(read)
+        if not read:
+            continue
+        given -= others  # what it computes with is compared here
+        value = _value(config, read[0])
+        for name in sorted(others if not any(each in settings for each in read) else ()):
+            if value is not None and value != settings[name]:
+                yield (
+                    f"{name} is {settings[name]!r}, which transformers' model of type {kind} does not read: it reads {read[0]}, "
+                    f"which would be {value!r}. Rename it"
+                )
+    for name in sorted(given):
+        if model_settings.has_effect(name, settings, sequence_length):
+            yield model_settings.unread(name, settings[name], kind)
     for name, value in ONLY.get(kind, {}).items():
         if settings.get(name) not in (None, value):
             yield f"{name} is {settings[name]!r}, and transformers' model of type {kind} computes with {value!r} alone"
+
+
+def _value(config: Any, name: str) -> Any:
+    found = getattr(config, name, None)
+    return (getattr(config, "rope_parameters", None) or {}).get(name) if found is None else found

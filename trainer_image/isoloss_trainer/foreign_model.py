@@ -43,6 +43,8 @@ FILES = ("*.json", WEIGHTS, *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
+CODES = ("F8_E4M3", "F8_E5M2")
+"""Of 8 bits, which stand for numbers together with their scales."""
 COMPUTED = re.compile(
     r"\.(inv_freq|cos_cached|sin_cached|position_ids|masked_bias|causal_mask|_extra_state|attn(\.attention)?\.bias)$"
 )
@@ -320,15 +322,20 @@ def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterato
 
 
 def _check_scales(folder: Path, uri: str, block: tuple[int, int] | None) -> None:
-    """Raises BadData(NotACheckpoint) that names a weight whose scales do not fit; transformers points to its log."""
-    shapes = {name: each.get_shape() for name, each in _slices(folder, uri)}
-    for name, shape in shapes.items():
-        scales = shapes.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}")
-        if name.endswith(".weight") and scales is not None:
+    """Raises BadData(NotACheckpoint) that names a weight whose scales do not fit, of which transformers tells its log alone,
+    or that has none: it would take the codes for the numbers."""
+    found = {name: (each.get_shape(), each.get_dtype()) for name, each in _slices(folder, uri)}
+    for name, (shape, kind) in found.items():
+        if not name.endswith(".weight"):
+            continue
+        scales, _ = found.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}", (None, ""))
+        if scales is not None:
             try:
                 block_scales.steps(shape, scales, block)
             except ValueError as error:
                 raise _not_a_checkpoint(f"{uri}: {name}: {error}") from error
+        elif kind in CODES:
+            raise _not_a_checkpoint(f"{uri}: {name} is in {kind}, and no file has its scales")
 
 
 def _predicts_later_tokens(name: str, described: Mapping[str, Any]) -> bool:
