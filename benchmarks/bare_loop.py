@@ -9,7 +9,8 @@ from typing import Any
 from kubernetes import client, config
 
 from isoloss_operator.cluster.client import JOB, Cluster, Conflict, Unavailable
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support import synthetic_trainer
 
 WRITERS = 16

@@ -144,3 +144,14 @@ def are(count: int) -> str:
 def wrapped(text: str, width: int) -> list[str]:
     """The text in lines of at most `width` characters, at least one; a longer word, such as a path, stays whole."""
     return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text` in one printable line, cut with an ellipsis if it is longer than `limit` bytes of UTF-8."""
+    line = text[: limit + 1]  # a character takes a byte at least: the rest cannot matter
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    content = line.encode(errors="replace")
+    if len(content) <= limit:
+        return content.decode()
+    return content[: limit - 3].decode(errors="ignore") + "…"

@@ -215,6 +215,10 @@ class Attempts(_Strict):
     failures: Annotated[tuple[FailureRecord, ...], Field(max_length=MAX_FAILURES_KEPT)] = ()
     """The last charged failures, newest last."""
 
+    def halvings(self, template: str) -> int:
+        """Halvings of the micro-batch that the next attempt under this pod template starts with."""
+        return self.micro_batch_halvings if self.template == template else 0
+
     @property
     def ended_at(self) -> datetime | None:
         """When the last attempt ended; None: none has, or that cannot be read."""

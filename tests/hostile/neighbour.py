@@ -15,8 +15,8 @@ from kubernetes import client
 from isoloss_contract import layout
 from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
-from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import PlannedPoint, plan_points, prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.builders import manifest
 from tests.support.cluster import wait_until

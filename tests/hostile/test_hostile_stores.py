@@ -11,7 +11,8 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.hostile.neighbour import Neighbour, planned, prepared
 from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.hostile_objects import hostile

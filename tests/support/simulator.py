@@ -31,9 +31,9 @@ from isoloss_contract.records.points import whole_steps
 from isoloss_operator.cluster.client import SWEEP, Kind, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.decide.attempts import is_done
 from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
-from isoloss_operator.decide.jobs.attempts import is_done
 from isoloss_operator.decide.observation import (
     Course,
     ObservedAnswer,
@@ -46,8 +46,8 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.planning.flops import six_nd
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import PlannedPoint, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from isoloss_operator.reconcile.memory import Memory, carry_out, had_trouble
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.sweep import SweepSteps

@@ -15,8 +15,8 @@ from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, Obse
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.record import fit_inputs
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import PlannedPoint, prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import (
     NOW,
     after,

@@ -58,11 +58,7 @@ from isoloss_operator.planning.evaluation_share import (
     largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import GIVE_A_GRID
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    parse_prediction_spec,
-    parse_sweep_spec,
-)
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 
 BUDGET = 1.2
 """Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""

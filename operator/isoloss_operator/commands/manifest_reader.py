@@ -14,11 +14,7 @@ from isoloss_operator import api
 from isoloss_operator.cluster.client import DNS_NAME
 from isoloss_operator.cluster.manifests import security_problem
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    parse_prediction_spec,
-    parse_sweep_spec,
-)
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.settings import Settings
 
 MAX_MANIFEST_BYTES = 4 * 2**20

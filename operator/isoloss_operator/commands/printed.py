@@ -10,7 +10,7 @@ from isoloss_contract.checkpointing import STORE_BYTES_PER_SECOND, checkpoint_by
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
-from isoloss_operator.decide.search import first_rung_in_words
+from isoloss_operator.decide.conditions import first_rung_in_words
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,

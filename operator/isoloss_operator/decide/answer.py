@@ -24,6 +24,7 @@ from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide import law_status
+from isoloss_operator.decide.conditions import MAX_ENTRIES, texts
 from isoloss_operator.decide.evaluation import Measurement
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
@@ -205,7 +206,7 @@ def _answer_status(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
         second_opinions=second_opinions(prediction, params, length),
-        warnings=law_status.texts(
+        warnings=texts(
             [*_warnings(result), *([unnoticed] if unnoticed else []), *prediction.warnings]
         ),
         sweep_generation=reference.generation,
@@ -269,7 +270,7 @@ def second_opinions(
         )
         for opinion in published
     ]
-    return tuple(opinions[: law_status.MAX_ENTRIES])
+    return tuple(opinions[:MAX_ENTRIES])
 
 
 def _variant(name: str, point: Point) -> statuses.VariantStatus:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from isoloss.formatting import shortened
 from isoloss.numbers import to_significant_digits
 from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract import layout, reading
@@ -22,13 +23,13 @@ from isoloss_contract.ledger import (
     Placement,
     PointRecord,
     PointState,
+    Spend,
 )
 from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, STALE, shortened, timestamp
-from isoloss_operator.decide.jobs.requests import by_attempt, store_label, store_uri
+from isoloss_operator.decide.conditions import READY, STALE, timestamp
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedCheckpoint,
@@ -38,14 +39,14 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.requests import by_attempt, store_label, store_uri
 from isoloss_operator.planning.models import UnsupportedModel, checkpoint_model
 from isoloss_operator.planning.placement import place_sizes
-from isoloss_operator.planning.points import Continued
+from isoloss_operator.planning.points import Continued, prepare_config
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
     position_errors,
-    prepare_config,
     same_model_errors,
 )
 
@@ -56,6 +57,8 @@ class Recorded:
 
     ledger: Ledger
     quarantined: tuple[Quarantine, ...] = ()
+    running: Sequence[tuple[str, Spend]] = ()
+    """What each attempt under way has cost by now, with the size that it trains, once that is worked out."""
 
 
 @dataclass(frozen=True)
@@ -201,13 +204,12 @@ def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec) -> Recorded:
     has_spent = any(str(number or "0") != "0" for number in numbers)
     template, max_failed = observed.operator_template, spec.failure_policy.max_failed_points
     known = known_ledger(observed, observed.ledger, path, template, has_spent=has_spent)
-    ledger = under_present(known.ledger, observed.generation, template, max_failed)
+    changes = outdated_fields(known.ledger, observed.generation, template, max_failed)
     prepare_key = prepare_config(spec).key
-    if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(
-            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
-        )
-    return replace(known, ledger=ledger)
+    if known.ledger.prepare_key != prepare_key:
+        changes |= {"prepare_key": prepare_key, "preparation": Attempts()}
+        changes |= {"data_digest": "", "corpus": None}
+    return replace(known, ledger=known.ledger.replace(**changes)) if changes else known
 
 
 def known_ledger(
@@ -246,9 +248,11 @@ def known_ledger(
     return Recorded(new(lost=lost), (request,) if request else ())
 
 
-def under_present(ledger: Ledger, generation: int, template: str, max_failed: int) -> Ledger:
-    """The ledger without what was refused about an earlier generation of the spec, or under other pods than those of
-    `template`, whose failures start at zero. `max_failed` is failurePolicy.maxFailedPoints."""
+def outdated_fields(
+    ledger: Ledger, generation: int, template: str, max_failed: int
+) -> dict[str, Any]:
+    """Fields of the ledger that change, by name: without what was refused about an earlier generation of the spec, or under
+    other pods than those of `template`, whose failures start at zero. `max_failed` is failurePolicy.maxFailedPoints."""
     changes: dict[str, Any] = {}
     error, points = ledger.configuration_error, ledger.points
     if error is not None and error.generation != generation:
@@ -263,7 +267,7 @@ def under_present(ledger: Ledger, generation: int, template: str, max_failed: in
             "preparation": _reset_retries(ledger.preparation),
             "evaluation": _reset_retries(ledger.evaluation),
         }
-    return ledger.replace(**changes) if changes else ledger
+    return changes
 
 
 def _is_under_way(points: Sequence[PointRecord], max_failed: int) -> bool:

@@ -1,7 +1,7 @@
 """What happens next with the tasks of a sweep: what they have cost, what is wanted of each, which start and which Jobs go,
 and whether a step of the search is due.
 
-    account -> intend -> admit -> act -> search
+    account -> intend -> act -> admit -> search
 
 Each stage happens once and makes a value from those before it.
 """
@@ -30,19 +30,17 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
+from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt
 from isoloss_operator.decide.checks import Recorded
+from isoloss_operator.decide.failures import not_before, waits_for
 from isoloss_operator.decide.fits import (
     FitOutcome,
-    SearchRequest,
-    SearchStep,
 )
-from isoloss_operator.decide.jobs.attempts import cost_of, next_attempt, reports_of, unrecorded
-from isoloss_operator.decide.jobs.failures import not_before
-from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.plans import JobDeletion, Quarantine
-from isoloss_operator.decide.record import end_recorded, fit_inputs, fitted_records
-from isoloss_operator.decide.search import search_request, stepped
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.decide.reasons import Finding
+from isoloss_operator.decide.record import fit_inputs, fitted_records
+from isoloss_operator.decide.search import DueStep, due_step, stepped
 from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, six_nd
 from isoloss_operator.planning.points import PlannedPoint
@@ -62,23 +60,30 @@ class Spending:
     accelerator_seconds: float
     seconds_per_flop: Mapping[str, float]
     """By size: see `_paces`."""
+    remaining: Mapping[str, float]
+    """FLOPs that each planned point still needs, by key."""
+    flops_left: float = math.inf
+    """Of the budget; infinite where it does not limit them, negative where more was spent."""
+    seconds_left: float = math.inf
+    """Of accelerators, the same."""
 
 
-def account(observed: ObservedSweep, ledger: Ledger, tasks: TaskSet | None) -> Spending:
-    """What all attempts cost so far: those that ended, and those that run. Without paces (None) while it is not known which
-    points are planned."""
-    records = ledger.by_key
-    running = [
-        (records[job.key].proxy, cost_of(records[job.key], job, reports_of(observed, job.key)))
-        for job in unrecorded(observed.jobs, records)
-    ]
+def account(ledger: Ledger, running: Costs, tasks: TaskSet | None) -> Spending:
+    """What all attempts cost so far, those that ended and those that run, and what is left to train. Nothing of the latter
+    while it is not known which points are planned (None)."""
     spent = sum((cost for _, cost in running), ledger.spent)
-    paces = {} if tasks is None else _paces(tasks, ledger, running)
-    return Spending(spent.flops, spent.accelerator_seconds, paces)
-
-
-Costs = Sequence[tuple[str, Spend]]
-"""Each with the size that it was paid for."""
+    if tasks is None:
+        return Spending(spent.flops, spent.accelerator_seconds, {}, {})
+    paces, records = _paces(tasks, ledger, running), ledger.by_key
+    remaining = {
+        key: _remaining_flops(point, records[key], tasks.progress.get(key))
+        for key, point in tasks.points.items()
+    }
+    budget, flops, seconds = tasks.spec.budget, spent.flops, spent.accelerator_seconds
+    flops_left = float(budget.flops) if budget and budget.flops else math.inf
+    hours_left = (budget.accelerator_hours if budget else None) or math.inf
+    left = flops_left - flops, hours_left * 3600.0 - seconds
+    return Spending(flops, seconds, paces, remaining, *left)
 
 
 def _paces(tasks: TaskSet, ledger: Ledger, running: Costs) -> dict[str, float]:
@@ -114,8 +119,8 @@ def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
     return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
 
 
-def remaining_flops(
-    point: PlannedPoint, record: PointRecord, progress: PointProgress | None = None
+def _remaining_flops(
+    point: PlannedPoint, record: PointRecord, progress: PointProgress | None
 ) -> float:
     """FLOPs that a point still needs; a continued run has some behind it.
 
@@ -125,11 +130,10 @@ def remaining_flops(
     """
     if record.state in DONE:
         return 0.0
-    reported = progress.tokens if progress is not None else 0
-    wanted = point.wanted_flops
+    wanted, behind = point.wanted_flops, max(record.tokens, record.reached_tokens)
     if progress is not None and progress.claimant.attempt > record.attempts.ended:
         wanted = max(wanted, point.flops_for(progress.wanted_tokens))
-    behind = max(record.tokens, record.reached_tokens, reported)
+        behind = max(behind, progress.tokens)
     return max(0.0, wanted - six_nd(point.proxy.parameters, behind))
 
 
@@ -138,20 +142,18 @@ def affordable(
     spent: Spending,
     committed: Spend,
     pending: Sequence[PlannedPoint],
-    records: Mapping[str, PointRecord],
 ) -> tuple[int, str]:
     """How many of the pending points, in their order, fit into the budget; why the next does not.
 
     `committed` is what running points still need.
     """
-    flops_left, seconds_left = budget_left(budget, spent)
     flops, seconds = committed.flops, committed.accelerator_seconds
     for index, point in enumerate(pending):
-        needed = remaining_flops(point, records[point.key])
+        needed = spent.remaining[point.key]
         flops += needed
         seconds += needed * spent.seconds_per_flop[point.proxy.name]
-        is_over_flops = flops > flops_left
-        is_over_time = seconds > seconds_left or seconds_left <= 0
+        is_over_flops = flops > spent.flops_left
+        is_over_time = seconds > spent.seconds_left or spent.seconds_left <= 0
         if budget is not None and (is_over_flops or is_over_time):
             hours = f"acceleratorHours {budget.accelerator_hours}"
             cap = f"flops {budget.flops}" if is_over_flops else hours
@@ -163,25 +165,15 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     """Which part of the budget is spent, with what was spent; empty: there is some left."""
     if budget is None:
         return ""
-    flops_left, seconds_left = budget_left(budget, spent)
     # A run at its very end has spent just what was planned: rounding must not stop it there.
-    if budget.flops and flops_left < -ROUNDING * float(budget.flops):
+    if budget.flops and spent.flops_left < -ROUNDING * float(budget.flops):
         return (
             f"budget.flops {budget.flops} is spent: its points used {flops_in_words(spent.flops)}"
         )
-    if seconds_left < 0:
+    if spent.seconds_left < 0:
         hours = spent.accelerator_seconds / 3600
         return f"budget.acceleratorHours {budget.accelerator_hours} is spent: its points used {hours:.2f}"
     return ""
-
-
-def budget_left(budget: SweepBudget | None, spent: Spending) -> tuple[float, float]:
-    """FLOPs and accelerator seconds that are not spent: infinite where the budget does not limit them, negative where more
-    was spent."""
-    flops = float(budget.flops) if budget and budget.flops else math.inf
-    hours = budget.accelerator_hours if budget else None
-    seconds = hours * 3600.0 if hours else math.inf
-    return flops - spent.flops, seconds - spent.accelerator_seconds
 
 
 # -------------------------------------------------------------- intend: what is wanted of every task
@@ -191,12 +183,12 @@ BUDGET_RAISED: Final = "BudgetRaised"
 """Reason of an intent to go on to where a search wanted the point before the budget was spent."""
 
 
-def intend(tasks: TaskSet, ledger: Ledger, *, is_spent: bool) -> Ledger:
-    """The ledger with an intent for every task; `is_spent`: the budget is."""
-    searches = tasks.spec.searches
-    chosen = (_if_chosen(record, searches=searches) for record in ledger.points)
-    points = tuple(_if_paid(each, is_spent=is_spent, searches=searches) for each in chosen)
-    return ledger if points == ledger.points else ledger.replace(points=points)
+def intend(
+    points: Iterable[PointRecord], *, searches: bool, is_spent: bool
+) -> tuple[PointRecord, ...]:
+    """The records with an intent for every task; `searches`: a search chooses among them; `is_spent`: the budget is."""
+    chosen = (_if_chosen(record, searches=searches) for record in points)
+    return tuple(_if_paid(each, is_spent=is_spent, searches=searches) for each in chosen)
 
 
 def _if_chosen(record: PointRecord, *, searches: bool) -> PointRecord:
@@ -223,6 +215,53 @@ def _if_paid(record: PointRecord, *, is_spent: bool, searches: bool) -> PointRec
     # As the spec asks, or not before the search that the spec has by now chooses it.
     waits = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
     return replace(record, intent=waits if searches else Intent())
+
+
+# -------------------------------------------------------------------------------- act: which Jobs go
+
+
+def act(
+    tasks: TaskSet, ledger: Ledger, recorded: Iterable[ObservedJob]
+) -> tuple[tuple[ObservedJob, ...], list[ObservedJob]]:
+    """Jobs to delete, and those among them whose tasks are stopped rather than dropped. `recorded` may go."""
+    planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
+    wanted = planned | tasks.kept
+    obsolete = [job for job in tasks.observed.jobs if job.uid not in wanted]
+    over, stopped = list[ObservedJob](), list[ObservedJob]()
+    for job in tasks.active:
+        record, is_ending = ledger.by_key[job.key], job.is_finished or job.deleting
+        # The ledger says to pause or prune its task, or it waits in vain for what is no longer asked for.
+        waits_in_vain = job.uid in planned and job.uid in tasks.outdated
+        is_unwanted = record.intent.action is not IntentAction.RUN or waits_in_vain
+        # The operator ended it, for lack of progress or by suspension, and has yet to delete it.
+        if job.attempt <= record.attempts.ended or _is_unneeded(record, job):
+            over.append(job)
+        elif not is_ending and (tasks.spec.suspend or is_unwanted):
+            stopped.append(job)
+    lost = [job for job in recorded if job.uid in planned and job.must_be_deleted]
+    going = (*obsolete, *over, *stopped, *lost)
+    return tuple(job for job in going if job.may_be_deleted), stopped
+
+
+def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
+    """A Job still waiting for its pod although another sweep finished the point."""
+    has_begun = job.pod is not None and job.pod.phase != "Pending"
+    return record.state in DONE and not has_begun
+
+
+def _recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
+    """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
+    ledger = value_of(tasks.observed.ledger)
+    if ledger is None:
+        return []
+    ended = {record.key: record.attempts.ended for record in ledger.points}
+    return [
+        job
+        for job in tasks.observed.jobs
+        if job.kind == "prepare"
+        or job.key not in tasks.points
+        or (job.key in ended and job.attempt <= ended[job.key])
+    ]
 
 
 # ---------------------------------------------------------------------------- admit: what starts now
@@ -271,6 +310,8 @@ class Admission:
     """What may start now, and what keeps the rest."""
 
     starts: tuple[Start, ...] = ()
+    waits: tuple[Finding, ...] = ()
+    """Why unfinished Jobs do not run, of each that does not."""
     waiting: int = 0
     """Tasks that are retried after a delay."""
     next_start: datetime | None = None
@@ -278,6 +319,8 @@ class Admission:
     unaffordable: tuple[PlannedPoint, ...] = ()
     """Pending points that do not fit into the budget."""
     budget_message: str = ""
+    is_quiet: bool = False
+    """Whether no task is running and none will, unless more are chosen."""
 
 
 def slots_taken(jobs: Iterable[ObservedJob], orphaned_pods: Sequence[str]) -> int:
@@ -304,24 +347,30 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     committed = Spend()  # what those that are busy still need
     for point in tasks.points.values():
         if point.key in busy:
-            needed = remaining_flops(point, records[point.key], tasks.progress.get(point.key))
+            needed = spent.remaining[point.key]
             committed += Spend(needed, needed * spent.seconds_per_flop[point.proxy.name])
-    count, message = affordable(tasks.spec.budget, spent, committed, pending, records)
+    count, message = affordable(tasks.spec.budget, spent, committed, pending)
     free = max(0, tasks.spec.parallelism - slots_taken(observed.jobs, observed.orphaned_pods))
     if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     due, later = _by_delay(pending[:count], records, observed.now)
+    waits = tuple(wait for job in tasks.active if (wait := waits_for(job)))
     starts = []
     for point in due[:free]:
         attempts = records[point.key].attempts
         number = next_attempt(attempts, tasks.jobs.get(point.key, ()))
         starts.append(Start(point, attempts, number))
+    running = (r for r in ledger.points if r.state is PointState.PENDING)
+    wanted = sum(record.intent.action is IntentAction.RUN for record in running)
+    is_at_work = bool(tasks.active or observed.orphaned_pods or starts or later or unread)
     return Admission(
         starts=tuple(starts),
+        waits=waits,
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
         budget_message=message,
+        is_quiet=not is_at_work and wanted == len(pending) - count,
     )
 
 
@@ -338,85 +387,6 @@ def _by_delay(
         else:
             later.append(start)
     return due, later
-
-
-# -------------------------------------------------------------------------------- act: which Jobs go
-
-
-def act(
-    tasks: TaskSet, ledger: Ledger, recorded: Iterable[ObservedJob]
-) -> tuple[tuple[JobDeletion, ...], list[ObservedJob]]:
-    """Jobs to delete, and those among them whose tasks are stopped rather than dropped. `recorded` may go."""
-    planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
-    wanted = planned | tasks.kept
-    obsolete = [job for job in tasks.observed.jobs if job.uid not in wanted]
-    over, stopped = list[ObservedJob](), list[ObservedJob]()
-    for job in tasks.active:
-        record, is_ending = ledger.by_key[job.key], job.is_finished or job.deleting
-        # The ledger says to pause or prune its task, or it waits in vain for what is no longer asked for.
-        waits_in_vain = job.uid in planned and job.uid in tasks.outdated
-        is_unwanted = record.intent.action is not IntentAction.RUN or waits_in_vain
-        # The operator ended it, for lack of progress or by suspension, and has yet to delete it.
-        if job.attempt <= record.attempts.ended or _is_unneeded(record, job):
-            over.append(job)
-        elif not is_ending and (tasks.spec.suspend or is_unwanted):
-            stopped.append(job)
-    lost = [job for job in recorded if job.uid in planned]
-    delete = deletions((*obsolete, *over, *stopped)) + lost_deletions(lost)
-    return delete, stopped
-
-
-def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
-    """A Job still waiting for its pod although another sweep finished the point."""
-    has_begun = job.pod is not None and job.pod.phase != "Pending"
-    return record.state in DONE and not has_begun
-
-
-def _recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
-    """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
-    ledger = value_of(tasks.observed.ledger)
-    if ledger is None:
-        return []
-    ended = {record.key: record.attempts.ended for record in ledger.points}
-    return [
-        job
-        for job in tasks.observed.jobs
-        if job.kind == "prepare"
-        or job.key not in tasks.points
-        or (job.key in ended and job.attempt <= ended[job.key])
-    ]
-
-
-# ------------------------------------------------------- search: what trains once all have their targets
-
-
-@dataclass(frozen=True)
-class DueStep:
-    """The step of the search that is due once every point has reached its target, if the budget has room."""
-
-    request: SearchRequest | None = None
-    """None: no step is due."""
-    inputs: str = ""
-    """FitRequest.inputs of a fit of all points that are done, with this step if one is due."""
-    step: SearchStep | None = None
-    """What it decided; None before that is known."""
-    ended: str = ""
-    """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
-
-
-def due_step(
-    tasks: TaskSet, ledger: Ledger, spent: Spending, *, is_quiet: bool, has_room: bool
-) -> DueStep:
-    """`is_quiet`: no task is running; `has_room`: the budget has, for what is chosen already."""
-    spec, fit, request = tasks.spec, tasks.observed.fit, None
-    if spec.searches and is_quiet and has_room:
-        left = budget_left(spec.budget, spent)
-        request = search_request(spec, ledger, tasks.points, *left, spent.seconds_per_flop)
-    inputs = fit_inputs(spec, ledger.points, final=True, search=request is not None)
-    if request is None:
-        return DueStep(None, inputs, ended=BUDGET_SPENT if spec.searches and is_quiet else "")
-    step = fit.step if fit is not None and fit.inputs == inputs else None
-    return DueStep(request, inputs, step, "" if step is None else step.ended)
 
 
 # ------------------------------------------------------------------------------------- all together
@@ -443,7 +413,7 @@ class Chosen:
     """What starts now."""
     is_quiet: bool
     """Whether no task is running and none will, unless more are chosen."""
-    delete: tuple[JobDeletion, ...]
+    delete: tuple[ObservedJob, ...]
     recorded_jobs: Sequence[ObservedJob]
     """Jobs whose outcome the stored ledger knows: they may go."""
     fitted: tuple[PointRecord, ...]
@@ -464,23 +434,30 @@ class Chosen:
 def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     """The stages in order, each once."""
     spec = tasks.spec
-    spending = account(tasks.observed, recorded.ledger, tasks)
+    spending = account(recorded.ledger, recorded.running, tasks)
     budget_spent = exceeded(spec.budget, spending)
-    ledger = intend(tasks, recorded.ledger, is_spent=bool(budget_spent))
-    missing = unread(tasks, ledger)
+    ledger = recorded.ledger
+    points = intend(ledger.points, searches=spec.searches, is_spent=bool(budget_spent))
+    if points != ledger.points:
+        ledger = ledger.replace(points=points)
+    recorded_jobs, missing = _recorded_jobs(tasks), unread(tasks, ledger)
+    delete, stopped = act(tasks, ledger, recorded_jobs)
     admission = admit(tasks, ledger, missing.all, spending)
+    points = end_recorded(ledger.points, stopped, tasks)
+    stopped_ledger = ledger if points is ledger.points else ledger.replace(points=points)
     failed = tuple(r for r in ledger.points if r.state in FAILED_FOR_GOOD)
     too_many = len(failed) > spec.failure_policy.max_failed_points
     is_blocked = ledger.configuration_error is not None or too_many
-    is_quiet = not is_blocked and _is_quiet(tasks, ledger, admission, missing)
-    recorded_jobs = _recorded_jobs(tasks)
-    delete, stopped = act(tasks, ledger, recorded_jobs)
+    is_quiet = not is_blocked and admission.is_quiet
     has_room = not (budget_spent or admission.unaffordable)
-    search = due_step(tasks, ledger, spending, is_quiet=is_quiet, has_room=has_room)
+    left = spending.flops_left, spending.seconds_left
+    search = due_step(
+        tasks, ledger, left, spending.seconds_per_flop, is_quiet=is_quiet, has_room=has_room
+    )
     is_over = is_quiet and (search.request is None or bool(search.ended))
     fitted = fitted_records(spec, ledger.points)
     inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
-    next_ledger = stopped_ledger = end_recorded(ledger, stopped, tasks)
+    next_ledger = stopped_ledger
     if search.step is not None:
         next_ledger = stepped(stopped_ledger, tasks.points, search.step, spec, tasks.corpus)
     return Chosen(
@@ -508,13 +485,3 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
 
 def _laws_of(fit: FitOutcome | None, inputs: str) -> Laws | None:
     return fit.laws if fit is not None and fit.inputs == inputs else None
-
-
-def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unread) -> bool:
-    if tasks.active or tasks.observed.orphaned_pods:
-        return False
-    if admission.starts or admission.waiting or missing.all:
-        return False
-    pending = (r for r in ledger.points if r.state is PointState.PENDING)
-    running = sum(record.intent.action is IntentAction.RUN for record in pending)
-    return running == len(admission.unaffordable)

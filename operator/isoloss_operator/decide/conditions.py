@@ -1,4 +1,4 @@
-"""Conditions as metav1 defines them.
+"""Conditions as metav1 defines them, and the events of what changed.
 
 Ready is what `kubectl wait --for=condition=Ready` waits for. Reconciling and Stalled follow kstatus:
 Reconciling=True while work is under way, Stalled=True when nothing will happen until a user changes
@@ -12,16 +12,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from isoloss.formatting import are, counted
+from isoloss.formatting import are, counted, number, shortened
+from isoloss.formatting import flops as flops_in_words
+from isoloss_contract.ledger import IntentAction, Ledger, LostLedger, PointRecord
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import Condition
 from isoloss_operator.api.statuses import parse_conditions
+from isoloss_operator.decide.failures import UNCHARGED, FailureClass
+from isoloss_operator.decide.fits import PointDecision, SearchStep
 from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 MAX_MESSAGE = 800
 """Bytes of a condition's message: several together must stay far below the status limit."""
+MAX_TEXT = 300
+"""Bytes of one text in a status."""
+MAX_ENTRIES = 8
+"""Of a list in a status."""
 
 ACCEPTED = "Accepted"
 DATA_READY = "DataReady"
@@ -103,15 +112,12 @@ def changed(
     )
 
 
-def shortened(text: str, limit: int) -> str:
-    """`text` in one printable line, cut with an ellipsis if it is longer than `limit` bytes of UTF-8."""
-    line = text[: limit + 1]  # a character takes a byte at least: the rest cannot matter
-    if not line.isprintable():
-        line = "".join(c if c.isprintable() else " " for c in line)
-    content = line.encode(errors="replace")
-    if len(content) <= limit:
-        return content.decode()
-    return content[: limit - 3].decode(errors="ignore") + "…"
+def texts(messages: Sequence[str]) -> tuple[str, ...]:
+    """At most eight messages, each cut to size; the last says how many are left out."""
+    shown = [shortened(message, MAX_TEXT) for message in messages[:MAX_ENTRIES]]
+    if len(messages) > MAX_ENTRIES:
+        shown[-1] = f"and {len(messages) - MAX_ENTRIES + 1} more"
+    return tuple(shown)
 
 
 def timestamp(moment: datetime) -> str:
@@ -284,3 +290,164 @@ def failed_pass(
         )
     ]
     return {**status, "observedGeneration": generation, "conditions": conditions}
+
+
+# ----------------------------------------------- events about attempts that ended, and steps of a search
+
+
+MAX_EVENT_MESSAGE = 900
+NAMED = 3
+"""Points named in an event."""
+LEDGER_LOST: Final = "LedgerLost"
+AWAY: Final = (
+    FailureClass.NODE_LOST,
+    FailureClass.NODE_FAILURE,
+    FailureClass.STORE_UNAVAILABLE,
+)
+"""Not charged, and yet for somebody to look at."""
+
+
+def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
+    """One event per class of failure among the attempts that ended between two ledgers, and one if the latter had to
+    be begun anew."""
+    by_failure: dict[str, list[PointRecord]] = {}
+    for record in failed_between(before, after):
+        by_failure.setdefault(record.attempts.last_failure, []).append(record)
+    lost = after.lost if before is None or before.lost != after.lost else None
+    news = () if lost is None else (Event("Warning", LEDGER_LOST, lost_in_words(lost)),)
+    return news + tuple(
+        _event(failure, records) for failure, records in sorted(by_failure.items())
+    )
+
+
+def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
+    """The points whose last attempt ended without a result between two ledgers, as `after` has them."""
+    records = () if before is None else before.by_key.values()  # dropped ones return as they were
+    known = {record.key: record.attempts.ended for record in records}
+    return [
+        record
+        for record in after.points
+        if record.attempts.last_failure and record.attempts.ended > known.get(record.key, 0)
+    ]
+
+
+def lost_in_words(lost: LostLedger) -> str:
+    """What is not known any more, and why."""
+    name = lost.kept_as.rpartition("/")[2]
+    kept = f", kept as {name}" if name else ""
+    return shortened(
+        f"The ledger was begun anew at {lost.at}{kept}: spend, failures and decisions before are unknown. {lost.problem}",
+        MAX_EVENT_MESSAGE,
+    )
+
+
+def _event(failure: str, records: list[PointRecord]) -> Event:
+    is_charged = failure not in UNCHARGED
+    more = f" and {len(records) - NAMED} more" if len(records) > NAMED else ""
+    names = ", ".join(record.name for record in records[:NAMED]) + more
+    failures = records[0].attempts.failures
+    cause = failures[-1].message if is_charged and failures else records[0].attempts.last_message
+    message = f": {cause}" if cause else ""
+    return Event(
+        "Warning" if is_charged or failure in AWAY else "Normal",
+        failure,
+        shortened(f"An attempt of {names} ended{message}", MAX_EVENT_MESSAGE),
+    )
+
+
+ENDINGS: Final[Mapping[str, str]] = {
+    "PrecisionReached": "the optimum is known to search.precision",
+    "RegretNegligible": "the remaining uncertainty about the optimum costs almost nothing",
+    "NothingLeft": "no point near the optima is left to train",
+    "LearningRateAtEdge": (
+        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints allows no more points: move learningRates, or raise it"
+    ),
+    "BatchSizeAtEdge": (
+        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints allows no more points: move batchSizes, or raise it"
+    ),
+    "AllDiverged": (
+        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints allows no smaller learning "
+        "rate: lower learningRates, or raise it"
+    ),
+    "BudgetExhausted": "no further point fits into spec.budget",
+}
+"""isoloss.search.StopReason in words."""
+
+
+RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
+
+
+def ended_in_words(ended: str) -> str:
+    """Why the search is over, by one of isoloss.search.StopReason."""
+    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
+
+
+def step_ended_in_words(step: SearchStep) -> str:
+    """Why the search is over by its last step, which says what it begins with if the budget does not cover that."""
+    message = ended_in_words(step.ended)
+    if step.first_rung_flops is None:
+        return message
+    first = first_rung_in_words(step.first_rung_flops, step.first_rung_seconds)
+    return f"{message} It begins with {first}: raise spec.budget above that and what is spent."
+
+
+def first_rung_in_words(flops: float, seconds: float | None) -> str:
+    """What a search trains first; `seconds` of accelerators if those are what the budget lacks."""
+    hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
+    return (
+        f"the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, which takes "
+        f"{flops_in_words(flops)} FLOPs{hours}"
+    )
+
+
+def search_events(ledger: Ledger, step: SearchStep | None, previous: str) -> tuple[Event, ...]:
+    """One event about a step: its points, named as in the ledger, or that the search is over.
+
+    `previous` is why it ended by the status as observed.
+    """
+    if step is None or (step.ended and step.ended == previous):
+        return ()
+    if step.ended:
+        message = step_ended_in_words(step)
+        return (Event("Normal", Reason.SEARCH_STEP, message),)
+    names: dict[tuple[str, int, float], str] = {}
+    for r in ledger.points:  # replicates come after the point that they repeat
+        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
+    groups: dict[str, list[PointDecision]] = {
+        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
+    }
+    for decision in step.decisions:
+        groups[_group(decision)].append(decision)
+    parts = (_part(found, words, names) for words, found in groups.items())
+    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
+    return (Event("Normal", Reason.SEARCH_STEP, message),)
+
+
+def _group(decision: PointDecision) -> str:
+    if decision.action is IntentAction.PRUNE:
+        return PRUNED
+    if decision.replicate:
+        return REPEATED
+    return ADDED if decision.added else RUN_ON
+
+
+def _part(
+    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
+) -> str:
+    if not decisions:
+        return ""
+    flops = sum(decision.flops for decision in decisions)
+    verb = "saving" if words == PRUNED else "for"
+    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
+    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
+    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
+
+
+def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
+    place = decision.size, decision.batch_size, decision.learning_rate
+    facts: Iterable[str] = [decision.reason]
+    if decision.bound is not None:
+        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
+    return f"{names.get(place, decision.size)} ({', '.join(facts)})"

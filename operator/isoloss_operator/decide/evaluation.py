@@ -11,9 +11,9 @@ from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
 from isoloss_operator.api import statuses
-from isoloss_operator.decide.checks import known_ledger, under_present
+from isoloss_operator.decide import requests
+from isoloss_operator.decide.checks import known_ledger, outdated_fields
 from isoloss_operator.decide.conditions import EVALUATED
-from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
@@ -159,7 +159,8 @@ def _under_way(
     path = layout.ledger_in(layout.prediction_folder(observed.name, observed.uid))
     known = known_ledger(observed, observed.ledger, path, template, has_spent=False)
     max_failed = sweep.failure_policy.max_failed_points
-    before = under_present(known.ledger, observed.generation, template, max_failed)
+    changes = outdated_fields(known.ledger, observed.generation, template, max_failed)
+    before = known.ledger.replace(**changes) if changes else known.ledger
     task = _task(asked, checkpoint, config, stored, own, before)
     measuring = run(task)
     ledger = _with_attempts(before, measuring, config)

@@ -2,39 +2,116 @@
 watch out for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown
+from isoloss_operator import api
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
-from isoloss_operator.decide.conditions import Findings, left_behind, suspension
+from isoloss_operator.decide.conditions import (
+    Findings,
+    condition_events,
+    ended_in_words,
+    left_behind,
+    step_ended_in_words,
+    suspension,
+)
+from isoloss_operator.decide.failures import FailureClass
 from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
-from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Finding, Reason
-from isoloss_operator.decide.search import ended_in_words, step_ended_in_words
+from isoloss_operator.decide.status import numbers_of, search_status
 from isoloss_operator.planning.points import repeated_domains
 
 MAX_NAMED: Final = 5
-MAX_WORDS: Final = 300
 
 
-def sweep_findings(chosen: Chosen) -> Findings:
-    """What the conditions say after a pass."""
-    observed = chosen.tasks.observed
-    data = conditions.data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key)
-    fit = _fit(chosen)
-    return Findings(
-        ready=_ready(chosen, fit),
+_ANNOUNCED: Final = (
+    conditions.ACCEPTED,
+    conditions.DATA_READY,
+    conditions.FIT_READY,
+    conditions.READY,
+    conditions.SUSPENDED,
+    conditions.STALLED,
+)
+"""Conditions whose changes are worth an event; the others change all the time."""
+
+
+def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
+    """The status after a pass, and the events of the conditions that changed."""
+    tasks, ledger = chosen.tasks, chosen.next_ledger
+    observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
+    exhausted = _budget_exhausted(chosen) or _first_rung_unaffordable(chosen)
+    data = conditions.data_prepared(tasks.corpus, chosen.ledger.prepare_key)
+    suspended, left = suspension(observed), left_behind(observed)
+    fit = _fit(chosen, exhausted)
+    findings = Findings(
+        ready=_ready(chosen, fit, suspended, left),
         accepted=_accepted(chosen),
         data=data,
-        progressing=_finished(chosen),
+        progressing=_finished(chosen, exhausted),
         fit=fit,
         changes=_changes(chosen, observed),
+    )
+    warnings, search = _warnings(chosen, left), None
+    if spec.searches:
+        search = search_status(spec, ledger, points, chosen.search.ended)
+    numbers = numbers_of(
+        observed,
+        points,
+        ledger,
+        chosen.spending,
+        active=tasks.active,
+        added=len(points) - spec.points,
+        search=search,
+        warnings=warnings,
+        fit_is_final=chosen.final_laws is not None,
+        shows_page=True,
+    )
+    return stated(observed, findings, numbers)
+
+
+def stated(
+    observed: ObservedSweep, findings: Findings, numbers: api.ScalingSweepStatus | None = None
+) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
+    """The status with its conditions, and the events of those that changed.
+
+    Without `numbers` those of the status stay as they were, but for Jobs that ended.
+    """
+    numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
+    suspended = suspension(observed)
+    previous = observed.previous_conditions
+    current = conditions.dated(
+        findings.by_condition(suspended),
+        previous,
+        generation=observed.generation,
+        now=observed.now,
+    )
+    news = conditions.changed(current, previous)
+    status = numbers.model_copy(
+        update={"observed_generation": observed.generation, "conditions": current}
+    )
+    return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
+
+
+def _previous_numbers(
+    previous: api.ScalingSweepStatus, jobs: Iterable[ObservedJob]
+) -> api.ScalingSweepStatus:
+    """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
+    names = {job.name for job in jobs if job.kind == "train" and not job.is_finished}
+    points, active = previous.points, min(previous.points.active, len(names))
+    pending = points.pending + points.active - active
+    return previous.model_copy(
+        update={
+            "points": points.model_copy(update={"active": active, "pending": pending}),
+            "active": tuple(point for point in previous.active if point.name in names),
+            "estimated_completion": previous.estimated_completion if names else "",
+        }
     )
 
 
@@ -69,12 +146,12 @@ def _report_pending(observed: ObservedSweep, inputs: str) -> bool:
 # --------------------------------------------------------------------------------------------- Ready
 
 
-def _ready(chosen: Chosen, fit: Finding) -> Finding:
-    """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says."""
+def _ready(chosen: Chosen, fit: Finding, suspended: Finding, left: str) -> Finding:
+    """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says, `left` what
+    deleted Jobs left behind."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.ledger
-    suspended, left = suspension(observed), left_behind(observed)
     jobs = [job for job in chosen.tasks.active if not job.is_finished]
-    waits = [wait for job in jobs if (wait := waits_for(job))]
+    waits = chosen.admission.waits
     return (
         # Final laws are kept all the same: what a ledger learns after them is of none of their points.
         (observed.storage_not_writable if chosen.final_laws is None else None)
@@ -149,7 +226,7 @@ def _all_jobs_wait(
 
 
 def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding | None:
-    """How long a point waits that was preempted twice, or crashed: jobs/attempts.py."""
+    """How long a point waits that was preempted twice, or crashed: attempts.py."""
     waiting = chosen.admission.waiting
     if not waiting or jobs or chosen.starts:
         return None
@@ -199,10 +276,10 @@ def _done_in_words(records: Sequence[PointRecord]) -> str:
 
 
 def _failed_in_words(failed: Sequence[PointRecord]) -> str:
-    """The failed points by name and class, in one bounded sentence."""
+    """A few of the failed points by name and class."""
     named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:MAX_NAMED]]
     more = f" and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
-    return conditions.shortened(", ".join(named) + more, MAX_WORDS)
+    return ", ".join(named) + more
 
 
 def _node_failures(records: Sequence[PointRecord]) -> tuple[str, ...]:
@@ -227,14 +304,14 @@ def _in_trouble(troubles: Sequence[Finding], jobs: int) -> str:
 # ------------------------------------------------------------------------- FitReady, and Progressing
 
 
-def _fit(chosen: Chosen) -> Finding:
-    """FitReady: final once the sweep is over, else of what is done so far."""
+def _fit(chosen: Chosen, exhausted: Finding | None) -> Finding:
+    """FitReady: final once the sweep is over, else of what is done so far. `exhausted`: what of the budget was too little."""
     spec, fit, final = chosen.tasks.spec, chosen.tasks.observed.fit, chosen.is_over
     if not spec.fitted_proxies:
-        return _nothing_to_fit(chosen)
+        return _nothing_to_fit(chosen, exhausted)
     done = len(chosen.fitted)
     if not done:
-        message = _why_no_results(chosen) if final else "No point has a result yet."
+        message = _why_no_results(chosen, exhausted) if final else "No point has a result yet."
         return Finding(Reason.NO_RESULTS, message, stalled=final)
     if final and (fit is None or fit.inputs != chosen.search.inputs):
         says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
@@ -257,7 +334,7 @@ def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:
     return laws_finding(fit.laws, fit.points, final=final)
 
 
-def _nothing_to_fit(chosen: Chosen) -> Finding:
+def _nothing_to_fit(chosen: Chosen, exhausted: Finding | None) -> Finding:
     """Of a sweep all of whose points lie around answers."""
     done = sum(record.is_fitted for record in chosen.ledger.points)
     if not chosen.is_over:
@@ -265,7 +342,7 @@ def _nothing_to_fit(chosen: Chosen) -> Finding:
             Reason.NOTHING_TO_FIT, "No laws will be fitted: the points lie around answers."
         )
     if not done:
-        return Finding(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
+        return Finding(Reason.NO_RESULTS, _why_no_results(chosen, exhausted), stalled=True)
     names = dict.fromkeys(each.prediction for each in chosen.ledger.neighbourhoods)
     message = (
         f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
@@ -274,27 +351,23 @@ def _nothing_to_fit(chosen: Chosen) -> Finding:
     return Finding(Reason.NOTHING_TO_FIT, message, "True")
 
 
-def _why_no_results(chosen: Chosen) -> str:
+def _why_no_results(chosen: Chosen, exhausted: Finding | None) -> str:
     """Once nothing runs and nothing will."""
-    if exhausted := _budget_exhausted(chosen) or _first_rung_unaffordable(chosen):
+    if exhausted is not None:
         return f"No point produced a result. {exhausted.message}"
     if chosen.failed:
         return f"No point produced a result: {_failed_in_words(chosen.failed)}."
     return "No point produced a result."
 
 
-def _finished(chosen: Chosen) -> Finding | None:
+def _finished(chosen: Chosen, exhausted: Finding | None) -> Finding | None:
     """Progressing once the sweep is over; None: as Ready."""
     if not chosen.is_over:
         return None
     ended = chosen.search.ended
     count = len(chosen.ledger.points)
     message = ended_in_words(ended) if ended else f"All {counted(count, 'point')} finished."
-    return (
-        _budget_exhausted(chosen)
-        or _first_rung_unaffordable(chosen)
-        or Finding(Reason.FINISHED, message)
-    )
+    return exhausted or Finding(Reason.FINISHED, message)
 
 
 def _budget_exhausted(chosen: Chosen) -> Finding | None:
@@ -322,8 +395,8 @@ def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
 # ----------------------------------------------------------------------------- what to watch out for
 
 
-def sweep_warnings(chosen: Chosen) -> tuple[str, ...]:
-    """One sentence each."""
+def _warnings(chosen: Chosen, left: str) -> tuple[str, ...]:
+    """One sentence each; `left` is what deleted Jobs left behind."""
     found, tasks, ledger = [], chosen.tasks, chosen.ledger
     observed = tasks.observed
     if chosen.failed:
@@ -351,7 +424,7 @@ def sweep_warnings(chosen: Chosen) -> tuple[str, ...]:
     if lost := [job for job in observed.jobs if job.lost]:
         found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
     found += _node_failures(ledger.points)
-    if left := left_behind(observed):
+    if left:
         found.append(left)
     found += _unread(chosen, observed)
     over = slots_taken(observed.jobs, observed.orphaned_pods) - tasks.spec.parallelism

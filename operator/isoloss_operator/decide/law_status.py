@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic.alias_generators import to_camel
 
 from isoloss import formatting
+from isoloss.formatting import shortened
 from isoloss.laws import (
     HyperparameterLaw,
     Interval,
@@ -20,12 +21,8 @@ from isoloss.laws import (
 )
 from isoloss_operator.api.statuses import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide import conditions
-from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.conditions import MAX_ENTRIES, MAX_TEXT
 from isoloss_operator.decide.reasons import Finding, Reason
-
-MAX_TEXT = 300
-"""Bytes of one text in a status."""
-MAX_ENTRIES = 8
 
 LawState = Literal["Fitted", "Provisional", "Refused"]
 
@@ -103,14 +100,6 @@ def optimum_statuses(
         )
         for optimum in found[::step]
     )
-
-
-def texts(messages: Sequence[str]) -> tuple[str, ...]:
-    """At most eight messages, each cut to size; the last says how many are left out."""
-    shown = [shortened(message, MAX_TEXT) for message in messages[:MAX_ENTRIES]]
-    if len(messages) > MAX_ENTRIES:
-        shown[-1] = f"and {len(messages) - MAX_ENTRIES + 1} more"
-    return tuple(shown)
 
 
 def laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:

@@ -183,6 +183,11 @@ class ObservedJob:
         return self.lost or self.outlived
 
     @property
+    def may_be_deleted(self) -> bool:
+        """Whether it goes on unless it is deleted, and is not being deleted already."""
+        return (self.must_be_deleted or not self.is_finished) and not self.deleting
+
+    @property
     def holds_a_slot(self) -> bool:
         """Whether it counts toward parallelism: it may still run a pod, or one of its pods still runs."""
         return not self.is_finished or self.unfinished_pods > 0

@@ -14,12 +14,11 @@ from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide import conditions
+from isoloss_operator.decide import conditions, requests
 from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, provisional_answer
 from isoloss_operator.decide.conditions import NOT_CHECKED, condition_events, suspension
 from isoloss_operator.decide.evaluation import Measurement, measure
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import JobRequest, PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction_checks import (

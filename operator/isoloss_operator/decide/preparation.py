@@ -7,19 +7,19 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide import requests
+from isoloss_operator.decide.attempts import Costs, running_costs, unplanned_recorded
 from isoloss_operator.decide.checks import AcceptedSweep, corpus_of_ledger
 from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import ALL_ACCEPTED, DATA_READY, Findings
-from isoloss_operator.decide.jobs import requests
+from isoloss_operator.decide.findings import stated
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
 from isoloss_operator.decide.reasons import Finding, Reason
-from isoloss_operator.decide.record import unplanned_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
-from isoloss_operator.decide.status import numbers_of, stated
+from isoloss_operator.decide.status import numbers_of
 from isoloss_operator.decide.tasks import TaskSet, plan_tasks
-from isoloss_operator.planning.points import plan_points
-from isoloss_operator.planning.specs import prepare_config
+from isoloss_operator.planning.points import plan_points, prepare_config
 
 LABELS: Final = Labels(
     name="prepare",
@@ -34,12 +34,13 @@ LABELS: Final = Labels(
 def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
+    obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
+    stopped = _stopped_training(sweep, obsolete)
     task = _task(sweep)
     prepared = run(task)
     data, starts = prepared.finding, prepared.starts
-    obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
-    stopped = _stopped_training(sweep, obsolete)
     ledger = unplanned_recorded(known.ledger, stopped, observed)
+    running = running_costs(observed, ledger)
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     quarantined = known.quarantined
     if sweep.manifest_problem:
@@ -52,9 +53,14 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     ):
         requeue_after = min(300.0, prepared.seconds_until_due)
     findings = _findings(observed, data, starts=starts is not None)
-    numbers = _numbers(sweep, ledger)
+    numbers = _numbers(sweep, ledger, running)
     status, events = stated(observed, findings, numbers)
-    create = () if starts is None else (_request(sweep, ledger, starts),)
+    create = tuple[JobRequest, ...]()
+    if starts is not None:
+        # A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are.
+        corpus, key = corpus_of_ledger(spec, ledger), sweep.prepare_key
+        config, new_sweep = corpus or prepare_config(spec), "" if corpus else observed.uid
+        create = (requests.prepare_request(observed, spec, starts, key, config, new_sweep),)
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
@@ -69,15 +75,6 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         events=events,
         requeue_after=requeue_after,
     )
-
-
-def _request(sweep: AcceptedSweep, ledger: Ledger, attempt: int) -> JobRequest:
-    """A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are."""
-    observed, spec = sweep.observed, sweep.spec
-    known, new_sweep = corpus_of_ledger(spec, ledger), ""
-    if known is None:
-        known, new_sweep = prepare_config(spec), observed.uid
-    return requests.prepare_request(observed, spec, attempt, sweep.prepare_key, known, new_sweep)
 
 
 def _task(sweep: AcceptedSweep) -> SingleTask:
@@ -164,14 +161,14 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
     return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
 
 
-def _numbers(sweep: AcceptedSweep, ledger: Ledger) -> ScalingSweepStatus:
+def _numbers(sweep: AcceptedSweep, ledger: Ledger, running: Costs) -> ScalingSweepStatus:
     """If the corpus was there before, its points have keys, and those that train go on."""
     observed, spec, tasks = sweep.observed, sweep.spec, reporting_tasks(sweep)
     if tasks is not None:
         points = tuple(tasks.points.values())
     else:
         points = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
-    spent = account(observed, ledger, tasks)
+    spent = account(ledger, running, tasks)
     return numbers_of(
         observed,
         points,

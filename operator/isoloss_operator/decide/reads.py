@@ -11,16 +11,17 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide import observation
+from isoloss_operator.decide.attempts import is_done, unrecorded
 from isoloss_operator.decide.checks import AcceptedSweep, accepted_sweep
 from isoloss_operator.decide.choose import choose
 from isoloss_operator.decide.evaluation import evaluate_config
-from isoloss_operator.decide.jobs.attempts import is_done, unrecorded
-from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
 from isoloss_operator.decide.record import STOPPING, record
+from isoloss_operator.decide.requests import store_uri
 from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
 from isoloss_operator.planning import specs
+from isoloss_operator.planning.points import prepare_config
 
 # ------------------------------------------------------------------------- of a sweep, and of points
 
@@ -39,7 +40,7 @@ def first_reads(
     return observation.FirstReads(
         store_uri=store_uri(spec),
         folder=layout.sweep_folder(sweep.name, sweep.uid),
-        corpus=layout.corpus_of(specs.prepare_config(spec).key, sweep.uid),
+        corpus=layout.corpus_of(prepare_config(spec).key, sweep.uid),
         sources=specs.sources(spec),
         checkpoints=tuple(dict.fromkeys(spec.checkpoint_uris.values())),
         predictions=tuple(dict.fromkeys(p.around.prediction for p in spec.proxies if p.around)),

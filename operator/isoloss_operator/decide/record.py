@@ -2,7 +2,7 @@
 outcome does to the record of a point does nothing when repeated.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,81 +13,77 @@ from isoloss_contract.ledger import (
     ConfigurationError,
     Intent,
     IntentAction,
-    Ledger,
     PointRecord,
 )
 from isoloss_contract.records import PointResult, content_key
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.checks import Recorded
-from isoloss_operator.decide.jobs.attempts import (
-    Reports,
+from isoloss_operator.decide.attempts import (
     Seen,
+    after_result,
     brought_up_to_date,
+    end_recorded,
     ended_unplanned,
-    ended_without_result,
     planned,
     reports_of,
+    running_costs,
     seen_since,
     settled,
-    taken_back,
+    taken_back_points,
     with_versions,
 )
-from isoloss_operator.decide.jobs.failures import (
+from isoloss_operator.decide.checks import Recorded
+from isoloss_operator.decide.failures import (
     Failure,
     FailureClass,
     configuration_error,
     spec_field,
 )
-from isoloss_operator.decide.jobs.requests import by_attempt
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.tasks import TaskSet
-from isoloss_operator.planning.points import PlannedPoint
 
 
 def record(tasks: TaskSet) -> Recorded:
-    """The ledger with everything observed in it: results, ended Jobs, stopped ones, unreadable trajectories, stalls."""
-    recorded = _record_points(tasks)
-    ledger = end_recorded(recorded.ledger, tasks.observed.stopped, tasks)
-    recorded = replace(recorded, ledger=ledger)
-    if unreadable := _unreadable(tasks, ledger):
-        recorded = _take_back_unreadable(recorded, unreadable, tasks)
-    stalled = _stalled(recorded.ledger, tasks)
-    message = (
-        f"no progress for {tasks.spec.failure_policy.stall_seconds} s (failurePolicy.stallSeconds)"
-    )
-    failure = Failure(FailureClass.STALLED, message)
-    return replace(recorded, ledger=end_recorded(recorded.ledger, stalled, tasks, failure))
-
-
-def _record_points(tasks: TaskSet) -> Recorded:
-    """The ledger of the planned points with every result and every ended Job in it.
+    """The ledger with everything observed in it: results, ended Jobs, stopped ones, unreadable trajectories, stalls; what
+    attempts under way have cost.
 
     Points that are no longer planned are kept apart if they cost something; their results stay in the store.
     """
-    known, retries = tasks.known, tasks.spec.failure_policy.retries_per_point
-    uid, now = tasks.observed.uid, tasks.observed.now
-    former, records, quarantined = _former(tasks), [], list(known.quarantined)
-    error, versions = known.ledger.configuration_error, known.ledger.versions
-    for point in tasks.points.values():
-        before = settled(planned(point, known.ledger.by_key.get(point.key)), point, retries)
-        key, jobs = point.key, tasks.jobs.get(point.key, ())
+    known, observed, policy = tasks.known.ledger, tasks.observed, tasks.spec.failure_policy
+    retries, uid, now = policy.retries_per_point, observed.uid, observed.now
+    former, records, seen_of = _former(tasks), list[PointRecord](), dict[str, Seen]()
+    versions = known.versions
+    for key, point in tasks.points.items():
+        before = settled(planned(point, known.by_key.get(key)), point, retries)
+        jobs = tasks.jobs.get(key, ())
         seen = seen_since(before, point, jobs, tasks.result(key), tasks.progress.get(key), now)
-        recorded = settled(brought_up_to_date(before, point, seen, uid, now), point, retries)
+        recorded = settled(brought_up_to_date(point, seen, uid, now), point, retries)
         if isinstance(seen.result, PointResult):
             recorded, versions = with_versions(recorded, seen.result, versions)
         records.append(recorded)
-        quarantined += _quarantined(before, seen)
-        if seen.failures:
-            error = _refused(tasks, point, *seen.failures[-1]) or error
-    ledger = known.ledger.replace(
-        points=tuple(records),
+        seen_of[key] = seen
+    points, unreadable = tuple(records), _unreadable(tasks, records)
+    stalled, error = _stalled(records, tasks), _configuration_error(tasks, seen_of)
+    unusable = _unusable_results(seen_of)
+    points = end_recorded(points, observed.stopped, tasks)
+    points, damaged = taken_back_points(points, unreadable, tasks)
+    message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    failure = Failure(FailureClass.STALLED, message)
+    preparation = known.preparation
+    for job in tasks.prepare_jobs:
+        # The corpus is there: if it goes while these are kept, the next has another name.
+        if job.is_finished:
+            preparation = after_result(preparation, job, now)
+    ledger = known.replace(
+        points=end_recorded(points, stalled, tasks, failure),
         former=former,
         data_digest=tasks.corpus.digest,
         configuration_error=error,
         versions=versions,
+        preparation=preparation,
     )
-    return Recorded(ledger, tuple(quarantined))
+    quarantined = (*tasks.known.quarantined, *unusable, *damaged)
+    return Recorded(ledger, quarantined, running_costs(observed, ledger))
 
 
 def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
@@ -98,111 +94,52 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
     return tuple(record for record in found if record.has_history or record.intent == STOPPING)
 
 
-def _quarantined(record: PointRecord, seen: Seen) -> tuple[Quarantine, ...]:
-    """Its result, if it cannot be used and no running attempt is about to overwrite it."""
-    is_running = any(job.holds_a_slot for job in seen.jobs) and not seen.ended
-    if record.state in DONE or is_running or not isinstance(seen.result, reading.Unreadable):
-        return ()
-    suffix = f"unreadable-{record.attempts.ended + 1}"
-    return (Quarantine(layout.point_result(record.key), suffix),)
+def _unusable_results(seen_of: Mapping[str, Seen]) -> Iterator[Quarantine]:
+    """Results that cannot be used and that no running attempt is about to overwrite."""
+    for key, seen in seen_of.items():
+        is_running = any(job.holds_a_slot for job in seen.jobs) and not seen.ended
+        is_kept = seen.before.state in DONE or is_running
+        if isinstance(seen.result, reading.Unreadable) and not is_kept:
+            suffix = f"unreadable-{seen.before.attempts.ended + 1}"
+            yield Quarantine(layout.point_result(key), suffix)
 
 
-def _refused(
-    tasks: TaskSet, point: PlannedPoint, job: ObservedJob, failure: Failure
-) -> ConfigurationError | None:
-    """What its last attempt refused about the present spec."""
-    index = point.proxy.index
-    field = spec_field(
-        failure.field,
-        domains=list(point.config.mixture),
-        proxy=index,
-        model="config" if tasks.spec.proxies[index].checkpoint is None else "checkpoint",
-    )
-    asked, generation = tasks.templates[point.proxy.template_digest], tasks.observed.generation
-    return configuration_error(failure, job, generation, point.name, field, asked)
+def _configuration_error(tasks: TaskSet, seen_of: Mapping[str, Seen]) -> ConfigurationError | None:
+    """What the last attempts refused about the present spec; else what is known of that."""
+    error = tasks.known.ledger.configuration_error
+    for key, seen in seen_of.items():
+        if not seen.failures:
+            continue
+        point, (job, failure) = tasks.points[key], seen.failures[-1]
+        index = point.proxy.index
+        field = spec_field(
+            failure.field,
+            domains=list(point.config.mixture),
+            proxy=index,
+            model="config" if tasks.spec.proxies[index].checkpoint is None else "checkpoint",
+        )
+        asked, generation = tasks.templates[point.proxy.template_digest], tasks.observed.generation
+        found = configuration_error(failure, job, generation, point.name, field, asked)
+        error = found or error
+    return error
 
 
-def _unreadable(tasks: TaskSet, ledger: Ledger) -> Sequence[tuple[str, str]]:
-    """Key and problem of what the newest fit could not read, if it is a fit of just these points: an outcome of others
+def _unreadable(tasks: TaskSet, points: Sequence[PointRecord]) -> dict[str, str]:
+    """Problems by key of what the newest fit could not read, if it is a fit of just these points: an outcome of others
     may complain of a trajectory that has been written again since."""
     fit, spec = tasks.observed.fit, tasks.spec
     if fit is None or not fit.unreadable:
-        return ()
-    inputs = [fit_inputs(spec, ledger.points, final=final) for final in (True, False)]
+        return {}
+    inputs = [fit_inputs(spec, points, final=final) for final in (True, False)]
     if spec.searches:
-        inputs.append(fit_inputs(spec, ledger.points, final=True, search=True))
-    return fit.unreadable if fit.inputs in inputs else ()
+        inputs.append(fit_inputs(spec, points, final=True, search=True))
+    return dict(fit.unreadable) if fit.inputs in inputs else {}
 
 
-def _take_back_unreadable(
-    recorded: Recorded, unreadable: Iterable[tuple[str, str]], tasks: TaskSet
-) -> Recorded:
-    """Done points whose trajectory a fit could not read run again; what is stored is quarantined."""
-    problems = dict(unreadable)
-    records, quarantined = [], list(recorded.quarantined)
-    for record in recorded.ledger.points:
-        if record.key not in problems or not record.is_fitted:
-            records.append(record)
-            continue
-        problem, point = problems[record.key], tasks.points[record.key]
-        failure = Failure(FailureClass.TRAJECTORY_UNREADABLE, problem)
-        pending = taken_back(record, failure, point.proxy.template_digest)
-        records.append(settled(pending, point, tasks.spec.failure_policy.retries_per_point))
-        suffix = f"unreadable-{record.attempts.ended + 1}"
-        trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
-        paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
-        quarantined += [Quarantine(path, suffix) for path in paths]
-    return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(quarantined))
-
-
-def end_recorded(
-    ledger: Ledger, jobs: Iterable[ObservedJob], tasks: TaskSet, failure: Failure | None = None
-) -> Ledger:
-    """The ledger once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
-    is charged, or as an interruption."""
-    ended = dict[str, PointRecord]()
-    for job in {job.key: job for job in jobs if job.key in tasks.points}.values():
-        record, point = ledger.by_key[job.key], tasks.points[job.key]
-        if job.attempt <= record.attempts.ended:
-            continue
-        reports = Reports(tasks.progress.get(job.key), None, tasks.observed.now)
-        template = point.proxy.template_digest
-        stopped = ended_without_result(record, job, reports, failure, template=template)
-        ended[job.key] = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
-    if not ended:
-        return ledger
-    return ledger.replace(points=tuple(ended.get(each.key, each) for each in ledger.points))
-
-
-def unplanned_recorded(
-    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
-) -> Ledger:
-    """The ledger while nothing is planned, once these train Jobs of its points are stopped: each an interruption that is
-    paid once, of points that will be dropped, too."""
-    jobs, busy = dict[str, list[ObservedJob]](), {job.key for job in observed.jobs}
-    for job in by_attempt(stopped):
-        jobs.setdefault(job.key, []).append(job)
-    changed = {
-        each.key: ended_unplanned(
-            each,
-            jobs.get(each.key, ()),
-            reports_of(observed, each.key),
-            is_gone=each.key not in busy,
-        )
-        for each in (*ledger.points, *ledger.former)
-    }
-    points, former = (
-        tuple(changed[each.key] for each in records) for records in (ledger.points, ledger.former)
-    )
-    if (points, former) == (ledger.points, ledger.former):
-        return ledger
-    return ledger.replace(points=points, former=former)
-
-
-def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
+def _stalled(points: Iterable[PointRecord], tasks: TaskSet) -> tuple[ObservedJob, ...]:
     """Jobs whose point is unfinished and that have reported no progress for as long as the policy allows."""
     seconds, since = tasks.spec.failure_policy.stall_seconds, tasks.observed.unchanged_since
-    done = {record.key for record in ledger.points if record.state in DONE}
+    done = {record.key for record in points if record.state in DONE}
     return tuple(
         job
         for job in tasks.active

@@ -1,72 +1,80 @@
-"""The sequential search of a sweep: what it is asked, what its steps change in the ledger, and what is said of it.
+"""The sequential search of a sweep: what it is asked, and what its steps change in the ledger.
 
 What it decides is isoloss.search, which runs in the process of a fit.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from isoloss.formatting import flops as flops_in_words
-from isoloss.formatting import number, precise
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
+    BUDGET_SPENT,
     FAILED_FOR_GOOD,
     AddedPoint,
     Intent,
     IntentAction,
     Ledger,
     PointRecord,
-    PointState,
 )
 from isoloss_contract.records import MAX_BATCH_SIZE, DataManifest
 from isoloss_operator import api
-from isoloss_operator.api import statuses
-from isoloss_operator.decide.conditions import shortened
-from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
+from isoloss_operator.decide.attempts import planned
 from isoloss_operator.decide.fits import (
     PointDecision,
     SearchRequest,
     SearchStep,
 )
-from isoloss_operator.decide.jobs.attempts import planned
-from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.planning.placement import placed_sizes
+from isoloss_operator.decide.record import fit_inputs
+from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.points import (
     SEEDS,
     Continued,
+    Place,
     PlannedPoint,
     PlannedProxy,
     plan_points,
 )
-from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
-
-ENDINGS: Final[Mapping[str, str]] = {
-    "PrecisionReached": "the optimum is known to search.precision",
-    "RegretNegligible": "the remaining uncertainty about the optimum costs almost nothing",
-    "NothingLeft": "no point near the optima is left to train",
-    "LearningRateAtEdge": (
-        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints allows no more points: move learningRates, or raise it"
-    ),
-    "BatchSizeAtEdge": (
-        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints allows no more points: move batchSizes, or raise it"
-    ),
-    "AllDiverged": (
-        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints allows no smaller learning "
-        "rate: lower learningRates, or raise it"
-    ),
-    "BudgetExhausted": "no further point fits into spec.budget",
-}
-"""isoloss.search.StopReason in words."""
 
 # ---------------------------------------------------------------------------------- what it is asked
 
 
-def search_request(
+@dataclass(frozen=True)
+class DueStep:
+    """The step of the search that is due once every point has reached its target, if the budget has room."""
+
+    request: SearchRequest | None = None
+    """None: no step is due."""
+    inputs: str = ""
+    """FitRequest.inputs of a fit of all points that are done, with this step if one is due."""
+    step: SearchStep | None = None
+    """What it decided; None before that is known."""
+    ended: str = ""
+    """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
+
+
+def due_step(
+    tasks: TaskSet,
+    ledger: Ledger,
+    left: tuple[float, float],
+    seconds_per_flop: Mapping[str, float],
+    *,
+    is_quiet: bool,
+    has_room: bool,
+) -> DueStep:
+    """`left` are FLOPs and accelerator seconds of the budget, infinite if that does not limit them; `seconds_per_flop` by size;
+    `is_quiet`: no task is running; `has_room`: the budget has, for what is chosen already."""
+    spec, fit, request = tasks.spec, tasks.observed.fit, None
+    if spec.searches and is_quiet and has_room:
+        request = _request(spec, ledger, tasks.points, *left, seconds_per_flop)
+    inputs = fit_inputs(spec, ledger.points, final=True, search=request is not None)
+    if request is None:
+        return DueStep(None, inputs, ended=BUDGET_SPENT if spec.searches and is_quiet else "")
+    step = fit.step if fit is not None and fit.inputs == inputs else None
+    return DueStep(request, inputs, step, "" if step is None else step.ended)
+
+
+def _request(
     spec: api.ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
@@ -74,7 +82,7 @@ def search_request(
     seconds_left: float,
     seconds_per_flop: Mapping[str, float],
 ) -> SearchRequest:
-    """The step to decide now. What is left of the budget is infinite if that does not limit it; `seconds_per_flop` by size."""
+    """The step to decide now."""
     search = spec.search
     room = max(api.MAX_POINTS - len(ledger.points), 0)
     repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
@@ -157,21 +165,23 @@ def stepped(
     manifest: DataManifest,
 ) -> Ledger:
     """The ledger of the planned points once a step's decisions are in it."""
-    decisions = {_decided(decision): decision for decision in step.decisions}
+    decisions = {_decided(spec, decision): decision for decision in step.decisions}
     points = tuple(
         replace(record, intent=_intent(decision, record.trained_for))
-        if (decision := decisions.pop(_point(spec, planned_points[record.key]), None))
+        if (decision := decisions.pop(planned_points[record.key].place, None))
         else record
         for record in ledger.points
     )
-    if points == ledger.points and not decisions:
+    added = {place: decision for place, decision in decisions.items() if decision.added}
+    if points == ledger.points and not added:
         return ledger
-    return _with_added(ledger.replace(points=points), decisions.values(), spec, manifest)
+    return _with_added(ledger.replace(points=points), added, spec, manifest)
 
 
-def _decided(decision: PointDecision) -> Point:
+def _decided(spec: api.ScalingSweepSpec, decision: PointDecision) -> Place:
     """The point that a decision is about."""
-    return Point(decision.size, decision.batch_size, decision.learning_rate, decision.replicate)
+    seed = (spec.training.seed + decision.replicate) % SEEDS
+    return decision.size, decision.batch_size, decision.learning_rate, seed
 
 
 def _intent(decision: PointDecision, trained_for: int) -> Intent:
@@ -183,167 +193,28 @@ def _intent(decision: PointDecision, trained_for: int) -> Intent:
 
 def _with_added(
     ledger: Ledger,
-    decisions: Iterable[PointDecision],
+    added: Mapping[Place, PointDecision],
     spec: api.ScalingSweepSpec,
     manifest: DataManifest,
 ) -> Ledger:
     """The points of decisions that the ledger does not have, planned like any other from now on."""
-    wanted = {_decided(decision): decision for decision in decisions if decision.added}
-    if not wanted:
+    if not added:
         return ledger
     additions = (
         *ledger.additions,
         *(
-            AddedPoint(
-                decision.size,
-                decision.batch_size,
-                decision.learning_rate,
-                decision.reason,
-                (spec.training.seed + decision.replicate) % SEEDS if decision.replicate else None,
-            )
-            for decision in wanted.values()
+            AddedPoint(*place[:3], decision.reason, place[3] if decision.replicate else None)
+            for place, decision in added.items()
         ),
     )
+    intents = {place: _intent(decision, 0) for place, decision in added.items()}
     former = {record.key: record for record in ledger.former}
     records = []
     continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
     for point in plan_points(spec, manifest, additions, continued):
-        if decision := wanted.get(_point(spec, point)):
+        if point.place in intents:
             known = former.pop(point.key, None)
-            intent = _intent(decision, 0 if known is None else known.trained_for)
-            records.append(replace(planned(point, known), intent=intent))
+            records.append(replace(planned(point, known), intent=intents[point.place]))
     return ledger.replace(
         points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
     )
-
-
-# ------------------------------------------------------------------------------ what the status says
-
-
-def search_status(
-    spec: api.ScalingSweepSpec,
-    ledger: Ledger,
-    points: Iterable[PlannedPoint],
-    ended: str,
-) -> statuses.SearchStatus:
-    """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
-    records = ledger.points
-    pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
-    finished = [r for r in records if r.is_finished]
-    untouched = [r for r in records if not r.intent.tokens and not r.tokens]
-    planned = list(points)
-    grid = planned[: spec.points]
-    repeated = {point.key for point in planned if replicate_number(spec, point)}
-    not_beyond = repeated | {point.key for point in grid}
-    return statuses.SearchStatus(
-        ended=ended,
-        finished=len(finished),
-        # With an intermediate result that has all the tokens that are wanted for now.
-        paused=sum(
-            r.state is PointState.SUCCEEDED
-            and r.intent.action is IntentAction.RUN
-            and not r.is_finished
-            for r in records
-        ),
-        pruned=len(pruned),
-        not_chosen=len(untouched),
-        added=sum(r.key not in not_beyond for r in records),
-        replicates=sum(r.key in repeated for r in records),
-        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
-        placed=tuple(
-            statuses.PlacedSizeStatus(
-                proxy=placement.proxy,
-                source=placement.source,
-                learning_rates=grid.learning_rates,
-                batch_sizes=grid.batch_sizes,
-            )
-            for placement, grid in placed_sizes(spec, ledger.placements)
-        ),
-    )
-
-
-def _flops(record: PointRecord) -> float:
-    """FLOPs of a point, up to the tokens it is trained for or wanted to be."""
-    wanted = min(record.intent.tokens, record.wanted_tokens)
-    tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
-    return record.flops_per_token * tokens
-
-
-# ----------------------------------------------------------------------------------- what events say
-
-
-RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
-
-
-def ended_in_words(ended: str) -> str:
-    """Why the search is over, by one of isoloss.search.StopReason."""
-    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
-
-
-def step_ended_in_words(step: SearchStep) -> str:
-    """Why the search is over by its last step, which says what it begins with if the budget does not cover that."""
-    message = ended_in_words(step.ended)
-    if step.first_rung_flops is None:
-        return message
-    first = first_rung_in_words(step.first_rung_flops, step.first_rung_seconds)
-    return f"{message} It begins with {first}: raise spec.budget above that and what is spent."
-
-
-def first_rung_in_words(flops: float, seconds: float | None) -> str:
-    """What a search trains first; `seconds` of accelerators if those are what the budget lacks."""
-    hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
-    return (
-        f"the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, which takes "
-        f"{flops_in_words(flops)} FLOPs{hours}"
-    )
-
-
-def search_events(ledger: Ledger, step: SearchStep | None, previous: str) -> tuple[Event, ...]:
-    """One event about a step: its points, named as in the ledger, or that the search is over.
-
-    `previous` is why it ended by the status as observed.
-    """
-    if step is None or (step.ended and step.ended == previous):
-        return ()
-    if step.ended:
-        message = step_ended_in_words(step)
-        return (Event("Normal", Reason.SEARCH_STEP, message),)
-    names: dict[tuple[str, int, float], str] = {}
-    for r in ledger.points:  # replicates come after the point that they repeat
-        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
-    groups: dict[str, list[PointDecision]] = {
-        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
-    }
-    for decision in step.decisions:
-        groups[_group(decision)].append(decision)
-    parts = (_part(found, words, names) for words, found in groups.items())
-    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
-    return (Event("Normal", Reason.SEARCH_STEP, message),)
-
-
-def _group(decision: PointDecision) -> str:
-    if decision.action is IntentAction.PRUNE:
-        return PRUNED
-    if decision.replicate:
-        return REPEATED
-    return ADDED if decision.added else RUN_ON
-
-
-def _part(
-    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
-) -> str:
-    if not decisions:
-        return ""
-    flops = sum(decision.flops for decision in decisions)
-    verb = "saving" if words == PRUNED else "for"
-    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
-    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
-    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
-
-
-def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
-    place = decision.size, decision.batch_size, decision.learning_rate
-    facts: Iterable[str] = [decision.reason]
-    if decision.bound is not None:
-        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
-    return f"{names.get(place, decision.size)} ({', '.join(facts)})"

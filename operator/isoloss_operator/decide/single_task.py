@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
-from isoloss_operator.decide.jobs.attempts import (
+from isoloss_operator.decide.attempts import (
     after_failure,
     after_result,
     after_stop,
     charges,
     next_attempt,
 )
-from isoloss_operator.decide.jobs.failures import (
+from isoloss_operator.decide.failures import (
     FailureClass,
     awaits_result,
     classify,

@@ -1,6 +1,4 @@
-"""A sweep's status from the ledger, the Jobs and the laws: constant in size, every number traceable. Its conditions: what
-its findings say, and what follows from them.
-"""
+"""The numbers of a sweep's status from the ledger, the Jobs and the laws: constant in size, every number traceable."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,51 +19,18 @@ from isoloss_contract.records import PointProgress
 from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide import conditions, law_status
-from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
-from isoloss_operator.decide.conditions import Findings, condition_events, suspension
-from isoloss_operator.decide.events import lost_in_words
-from isoloss_operator.decide.findings import sweep_findings, sweep_warnings
-from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.choose import Spending
+from isoloss_operator.decide.conditions import MAX_ENTRIES, lost_in_words, texts
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.search import search_status
+from isoloss_operator.decide.requests import store_uri
+from isoloss_operator.decide.search import replicate_number
+from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec
 
 FARTHEST_COMPLETION: Final = timedelta(days=3650)
 AS_FAR: Final = 0.99
 """Share of the tokens of the point that came furthest from which the losses of others compare with its own."""
-_ANNOUNCED: Final = (
-    conditions.ACCEPTED,
-    conditions.DATA_READY,
-    conditions.FIT_READY,
-    conditions.READY,
-    conditions.SUSPENDED,
-    conditions.STALLED,
-)
-"""Conditions whose changes are worth an event; the others change all the time."""
-
-
-def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
-    """The status after a pass, and the events of the conditions that changed."""
-    tasks, ledger = chosen.tasks, chosen.next_ledger
-    observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
-    findings, warnings, search = sweep_findings(chosen), sweep_warnings(chosen), None
-    if spec.searches:
-        search = search_status(spec, ledger, points, chosen.search.ended)
-    numbers = numbers_of(
-        observed,
-        points,
-        ledger,
-        chosen.spending,
-        active=tasks.active,
-        added=len(points) - spec.points,
-        search=search,
-        warnings=warnings,
-        fit_is_final=chosen.final_laws is not None,
-        shows_page=True,
-    )
-    return stated(observed, findings, numbers)
 
 
 def numbers_of(
@@ -117,7 +82,7 @@ def numbers_of(
         sizes=shown,
         active=training,
         failures=failures,
-        warnings=law_status.texts([*lost, *warnings, *(laws.warnings if laws else ())]),
+        warnings=texts([*lost, *warnings, *(laws.warnings if laws else ())]),
         data_digest=ledger.data_digest,
         ledger=statuses.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
         search=search,
@@ -167,7 +132,7 @@ def _active(
     reports: Mapping[str, PointProgress], jobs: Iterable[ObservedJob]
 ) -> tuple[statuses.ActivePoint, ...]:
     rows = []
-    for job in sorted(jobs, key=lambda job: job.name)[: law_status.MAX_ENTRIES]:
+    for job in sorted(jobs, key=lambda job: job.name)[:MAX_ENTRIES]:
         progress = reports.get(job.key)
         tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
         rows.append(statuses.ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
@@ -175,9 +140,7 @@ def _active(
 
 
 def _failures(records: Sequence[PointRecord]) -> tuple[statuses.FailedPoint, ...]:
-    failed = [record for record in records if record.state in FAILED_FOR_GOOD][
-        : law_status.MAX_ENTRIES
-    ]
+    failed = [record for record in records if record.state in FAILED_FOR_GOOD][:MAX_ENTRIES]
     return tuple(
         statuses.FailedPoint(
             name=record.name,
@@ -263,13 +226,12 @@ def _estimated_completion(
 
     FLOPs left over FLOPs per second: of each size by its own pace, as the budget reckons it.
     """
-    records, reports = ledger.by_key, observed.progress
+    records = ledger.by_key
     devices = sum(job.accelerators * job.pods for job in active)
     if not devices or not spent.accelerator_seconds:
         return ""
     left = sum(
-        spent.seconds_per_flop[point.proxy.name]
-        * remaining_flops(point, records[point.key], reports.get(point.key))
+        spent.seconds_per_flop[point.proxy.name] * spent.remaining[point.key]
         for point in points
         if _is_wanted(records[point.key])
     )
@@ -283,43 +245,53 @@ def _is_wanted(record: PointRecord) -> bool:
     return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
 
 
-# ---------------------------------------------------------------------------------------- conditions
+# ------------------------------------------------------------------------------ how far a search is
 
 
-def stated(
-    observed: ObservedSweep, findings: Findings, numbers: api.ScalingSweepStatus | None = None
-) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
-    """The status with its conditions, and the events of those that changed.
-
-    Without `numbers` those of the status stay as they were, but for Jobs that ended.
-    """
-    numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
-    suspended = suspension(observed)
-    previous = observed.previous_conditions
-    current = conditions.dated(
-        findings.by_condition(suspended),
-        previous,
-        generation=observed.generation,
-        now=observed.now,
+def search_status(
+    spec: api.ScalingSweepSpec,
+    ledger: Ledger,
+    points: Iterable[PlannedPoint],
+    ended: str,
+) -> statuses.SearchStatus:
+    """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
+    records = ledger.points
+    pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
+    finished = [r for r in records if r.is_finished]
+    untouched = [r for r in records if not r.intent.tokens and not r.tokens]
+    planned = list(points)
+    grid = planned[: spec.points]
+    repeated = {point.key for point in planned if replicate_number(spec, point)}
+    not_beyond = repeated | {point.key for point in grid}
+    return statuses.SearchStatus(
+        ended=ended,
+        finished=len(finished),
+        # With an intermediate result that has all the tokens that are wanted for now.
+        paused=sum(
+            r.state is PointState.SUCCEEDED
+            and r.intent.action is IntentAction.RUN
+            and not r.is_finished
+            for r in records
+        ),
+        pruned=len(pruned),
+        not_chosen=len(untouched),
+        added=sum(r.key not in not_beyond for r in records),
+        replicates=sum(r.key in repeated for r in records),
+        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
+        placed=tuple(
+            statuses.PlacedSizeStatus(
+                proxy=placement.proxy,
+                source=placement.source,
+                learning_rates=grid.learning_rates,
+                batch_sizes=grid.batch_sizes,
+            )
+            for placement, grid in placed_sizes(spec, ledger.placements)
+        ),
     )
-    news = conditions.changed(current, previous)
-    status = numbers.model_copy(
-        update={"observed_generation": observed.generation, "conditions": current}
-    )
-    return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
 
 
-def _previous_numbers(
-    previous: api.ScalingSweepStatus, jobs: Iterable[ObservedJob]
-) -> api.ScalingSweepStatus:
-    """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
-    names = {job.name for job in jobs if job.kind == "train" and not job.is_finished}
-    points, active = previous.points, min(previous.points.active, len(names))
-    pending = points.pending + points.active - active
-    return previous.model_copy(
-        update={
-            "points": points.model_copy(update={"active": active, "pending": pending}),
-            "active": tuple(point for point in previous.active if point.name in names),
-            "estimated_completion": previous.estimated_completion if names else "",
-        }
-    )
+def _flops(record: PointRecord) -> float:
+    """FLOPs of a point, up to the tokens it is trained for or wanted to be."""
+    wanted = min(record.intent.tokens, record.wanted_tokens)
+    tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
+    return record.flops_per_token * tokens

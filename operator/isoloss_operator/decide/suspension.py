@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from isoloss_contract.ledger import Ledger
-from isoloss_operator.decide.jobs.attempts import pod_seconds
-from isoloss_operator.decide.jobs.requests import deletions
+from isoloss_operator.decide.attempts import pod_seconds
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion
+from isoloss_operator.decide.requests import deletions
 
 Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 """Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""

@@ -23,16 +23,25 @@ from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
 from isoloss_operator.decide import fits
 from isoloss_operator.decide.checks import AcceptedSweep, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
-from isoloss_operator.decide.conditions import Findings, data_prepared, previous_findings
-from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.jobs.requests import expiries, lost_deletions, train_request
+from isoloss_operator.decide.conditions import (
+    Findings,
+    attempt_events,
+    data_prepared,
+    previous_findings,
+    search_events,
+)
+from isoloss_operator.decide.findings import stated, sweep_status
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event, JobDeletion, SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.record import record
-from isoloss_operator.decide.search import search_events
-from isoloss_operator.decide.status import stated, sweep_status
+from isoloss_operator.decide.requests import (
+    deletions,
+    expiries,
+    lost_deletions,
+    train_request,
+)
 from isoloss_operator.decide.tasks import corpora, plan_tasks
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec
@@ -46,45 +55,43 @@ WEIGHTS: Final[Mapping[str, Weights]] = {"Averaged": "averaged", "Raw": "raw"}
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
     sweep = check_sweep(observed)
-    if isinstance(sweep, Finding):
-        return _without_points(observed, sweep)
-    if sweep.unplaced is not None and sweep.manifest is not None:
-        return _without_points(observed, sweep.unplaced, sweep)
-    try:
-        found = _points_pass(sweep)
-        if found is None:
-            return decide_preparation(sweep)
-    except InvalidSpec as error:  # the corpus does not fit it
-        found = Finding(Reason.INVALID_SPEC, str(error), stalled=True)
+    found = _pass(sweep)
+    if isinstance(found, SweepPlan):
+        return found
     if isinstance(found, Finding):
-        return _without_points(observed, found)
+        return _without_points(observed, found, sweep)
     status, events = sweep_status(found)
     return _plan(found, status, events)
 
 
-def _points_pass(sweep: AcceptedSweep) -> Chosen | Finding | None:
-    """A pass over the points; why there is none if they were trained on other data; None: the corpus is to be prepared
-    first.
-
-    Raises InvalidSpec if the corpus does not fit the spec.
-    """
-    for corpus in corpora(sweep):
-        tasks = plan_tasks(sweep, corpus)
-        chosen = choose(tasks, record(tasks))
-        if chosen.is_quiet or corpus is sweep.manifest:
-            return tasks.changed or chosen
-    return None
+def _pass(sweep: AcceptedSweep | Finding) -> Chosen | Finding | SweepPlan:
+    """A pass over the points, or why there is none: the sweep may not go on, sizes wait for their first points, the points
+    were trained on other data, or the corpus is to be prepared first, of which this is the plan."""
+    if isinstance(sweep, Finding):
+        return sweep
+    if sweep.unplaced is not None and sweep.manifest is not None:
+        return sweep.unplaced
+    try:
+        for corpus in corpora(sweep):
+            tasks = plan_tasks(sweep, corpus)
+            recorded = record(tasks)
+            chosen = choose(tasks, recorded)
+            if chosen.is_quiet or corpus is sweep.manifest:
+                return tasks.changed or chosen
+        return decide_preparation(sweep)
+    except InvalidSpec as error:  # the corpus does not fit it
+        return Finding(Reason.INVALID_SPEC, str(error), stalled=True)
 
 
 def _without_points(
-    observed: ObservedSweep, found: Finding, unplaced: AcceptedSweep | None = None
+    observed: ObservedSweep, found: Finding, sweep: AcceptedSweep | Finding
 ) -> SweepPlan:
-    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended. `unplaced` is a
-    sweep whose sizes wait for their first points."""
+    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
     delete = tuple[JobDeletion, ...]()
-    if unplaced is not None and unplaced.manifest is not None:
-        delete = lost_deletions(unplaced.prepare_jobs)
-        data = data_prepared(unplaced.manifest, unplaced.prepare_key)
+    accepted = None if isinstance(sweep, Finding) or found is not sweep.unplaced else sweep
+    if accepted is not None and accepted.manifest is not None:
+        delete = lost_deletions(accepted.prepare_jobs)
+        data = data_prepared(accepted.manifest, accepted.prepare_key)
         findings = Findings(ready=found, data=data)
     else:
         # A sweep that was ready stays so if the store does not answer: its laws do not depend on it.
@@ -113,7 +120,7 @@ def _plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...])
         status=status,
         ledger=None if chosen.next_ledger == stored else chosen.next_ledger,
         quarantined=chosen.quarantined,
-        delete=chosen.delete,
+        delete=deletions(chosen.delete),
         expire=expiries(spec, chosen.recorded_jobs),
         create=tuple(
             train_request(observed, spec, start.point, start.attempts, start.attempt, tasks.corpus)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss.formatting import are, counted
-from isoloss_contract.ledger import AddedPoint, Attempts, KnownCheckpoint, Ledger
+from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_operator.api import Condition, ScalingSweepSpec
+from isoloss_operator.decide import requests
 from isoloss_operator.decide.checks import AcceptedSweep, Recorded
 from isoloss_operator.decide.conditions import DATA_READY
-from isoloss_operator.decide.jobs import requests
-from isoloss_operator.decide.jobs.attempts import after_result
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
@@ -42,6 +41,8 @@ class TaskSet:
     Jobs that write to another store are none of them."""
     active: tuple[ObservedJob, ...]
     """Jobs of planned tasks that hold a slot."""
+    prepare_jobs: tuple[ObservedJob, ...]
+    """Those that prepared the corpus, in order of attempts."""
     kept: frozenset[str]
     """Uids of Jobs that are no task here and may go on."""
     progress: Mapping[str, PointProgress]
@@ -60,7 +61,9 @@ class TaskSet:
 
 def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     """The points of a sweep on a corpus. Raises InvalidSpec if that does not fit the spec."""
-    observed, spec = sweep.observed, sweep.spec
+    observed, spec, stored = sweep.observed, sweep.spec, sweep.known.ledger
+    changed = _checkpoint_changed(spec, stored, sweep.checkpoints)
+    changed = changed or _data_changed(sweep.prepare_key, stored, corpus)
     jobs = _jobs_by_key(observed, requests.store_label(requests.store_uri(spec)))
     kept, ledger = _ending_preparations(sweep), _present_ledger(sweep, corpus)
     planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
@@ -79,8 +82,6 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         for each in {point.proxy.template_digest for point in planned}
     }
     asked = {key: templates[point.proxy.template_digest] for key, point in points.items()}
-    known = sweep.known.ledger
-    changed = _checkpoint_changed(spec, known, sweep.checkpoints)
     return TaskSet(
         observed=observed,
         spec=spec,
@@ -89,6 +90,7 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         known=replace(sweep.known, ledger=ledger),
         jobs=jobs,
         active=active,
+        prepare_jobs=sweep.prepare_jobs,
         kept=kept,
         progress={
             key: progress
@@ -97,7 +99,7 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         },
         templates=templates,
         outdated=frozenset(job.uid for job in active if requests.is_outdated(job, asked[job.key])),
-        changed=changed or _data_changed(sweep.prepare_key, known, corpus),
+        changed=changed,
     )
 
 
@@ -162,28 +164,18 @@ def _checkpoint_changed(
 def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
     """The ledger with the places that the spec's sizes have now, their present names, and the corpus."""
     ledger = sweep.known.ledger
-    preparation = _prepared(ledger.preparation, sweep)
     present: dict[str, Any] = {
         "additions": _under_present_names(ledger, sweep, corpus),
         "placements": sweep.placements,
         "former_placements": sweep.former_placements,
         "checkpoints": sweep.checkpoints,
         "neighbourhoods": sweep.neighbourhoods,
-        "preparation": preparation,
     }
     known = ledger.corpus
     if known is None or (known.digest, known.prepare_key) != (corpus.digest, corpus.prepare_key):
         present["corpus"] = without_shards(corpus)
     changes = {name: value for name, value in present.items() if getattr(ledger, name) != value}
     return ledger.replace(**changes) if changes else ledger
-
-
-def _prepared(attempts: Attempts, sweep: AcceptedSweep) -> Attempts:
-    """The attempts to prepare the corpus, which is there: if it goes while their Jobs are kept, the next has another name."""
-    for job in sweep.prepare_jobs:
-        if job.is_finished:
-            attempts = after_result(attempts, job, sweep.observed.now)
-    return attempts
 
 
 def _under_present_names(

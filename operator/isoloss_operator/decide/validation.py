@@ -28,9 +28,9 @@ from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide.answer import Answer, target_length
 from isoloss_operator.decide.checks import ALIKE
-from isoloss_operator.decide.conditions import STALLED, VALIDATED
+from isoloss_operator.decide.conditions import MAX_ENTRIES, STALLED, VALIDATED
 from isoloss_operator.decide.evaluation import measure
-from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
+from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,

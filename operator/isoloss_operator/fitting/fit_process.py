@@ -21,7 +21,7 @@ from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits
-from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
+from isoloss_operator.decide.failures import RESULT_SECONDS
 from isoloss_operator.decide.law_status import page_resource
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step

@@ -48,9 +48,53 @@ def place_sizes(spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()) -> 
 
     Raises InvalidSpec if the law does not apply, or a lattice cannot be trained.
     """
-    places = placements(spec, known)
-    former = former_places(known, places, former_names(spec, known))
-    return Placed(with_placed_grids(spec, places), places, former)
+    renamed, shape = _former_names(spec, known), spec.search.placement
+    kept, places, grids = _kept_places(spec, known, renamed), list[Placement](), {}
+    errors = []
+    for proxy in sizes_to_place(spec):
+        place = kept.get(proxy.name)
+        try:
+            if place is None:
+                counts = parameter_counts(proxy.config)
+                at = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
+                key = model_key(proxy)
+                place = Placement(proxy.name, at.learning_rate, at.batch_size, SOURCE, key)
+            found = lattice(
+                Place(place.learning_rate, place.batch_size),
+                shape.lines,
+                float(shape.learning_rate_factor),
+                float(shape.batch_size_factor),
+            )
+            # As a user would write it.
+            rates = tuple(repr(rate) for rate in found.learning_rates)
+            grid = api.Grid(batch_sizes=found.batch_sizes, learning_rates=rates)
+        except NotApplicable as error:
+            errors.append(_give_a_grid(spec, proxy, str(error)))
+        except ValidationError as error:
+            reason = _beyond_limits(error.errors(include_url=False)[0], shape)
+            errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
+        else:
+            errors += _grid_errors(spec, proxy, grid)
+            places.append(place)
+            grids[proxy.name] = api.ProxyGrid(
+                batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates
+            )
+    if errors:
+        raise InvalidSpec(errors)
+    return Placed(_with_grids(spec, grids), tuple(places), former_places(known, places, renamed))
+
+
+def _with_grids(
+    spec: api.ScalingSweepSpec, grids: Mapping[str, api.ProxyGrid]
+) -> api.ScalingSweepSpec:
+    """The spec with these grids of its own for sizes, by name."""
+    if not grids:
+        return spec
+    proxies = (
+        proxy.model_copy(update={"grid": grids[proxy.name]}) if proxy.name in grids else proxy
+        for proxy in spec.proxies
+    )
+    return spec.model_copy(update={"proxies": tuple(proxies)})
 
 
 def sizes_to_place(spec: api.ScalingSweepSpec) -> tuple[api.Proxy, ...]:
@@ -60,39 +104,16 @@ def sizes_to_place(spec: api.ScalingSweepSpec) -> tuple[api.Proxy, ...]:
     return tuple(proxy for proxy in spec.proxies if proxy.grid is None)
 
 
-def placements(
-    spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()
-) -> tuple[Placement, ...]:
-    """One for each size to place, in order of the proxies: as `known`, else by the published law.
-
-    Raises InvalidSpec if the law does not apply.
-    """
-    kept = kept_places(spec, known)
-    found, errors = [], []
-    for proxy in sizes_to_place(spec):
-        try:
-            found.append(kept.get(proxy.name) or _by_law(spec, proxy))
-        except NotApplicable as error:
-            errors.append(_give_a_grid(spec, proxy, str(error)))
-    if errors:
-        raise InvalidSpec(errors)
-    return tuple(found)
-
-
-def _by_law(spec: api.ScalingSweepSpec, proxy: api.Proxy) -> Placement:
-    counts = parameter_counts(proxy.config)
-    place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
-    return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE, model_key(proxy))
-
-
 def model_key(proxy: api.Proxy) -> str:
     """What a size is, whatever it is called."""
     return content_key(proxy.config)
 
 
-def kept_places(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
-    """The places that sizes have already, by the sizes' present names: also under a name that no size has now."""
-    former = former_names(spec, known)
+def _kept_places(
+    spec: api.ScalingSweepSpec, known: Sequence[Placement], former: Mapping[str, str]
+) -> dict[str, Placement]:
+    """The places that sizes have already, by the sizes' present names: also under a name that no size has now, which is one of
+    the `former`."""
     by_size = {(place.proxy, place.model): place for place in reversed(known)}
     found = {
         proxy.name: by_size.get((former.get(proxy.name, proxy.name), model_key(proxy)))
@@ -101,7 +122,7 @@ def kept_places(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[
     return {name: replace(place, proxy=name) for name, place in found.items() if place is not None}
 
 
-def former_names(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
+def _former_names(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
     """The former names of placed sizes that were renamed, by their present ones."""
     names = {proxy.name for proxy in spec.proxies}
     placed = {(place.proxy, place.model) for place in known}
@@ -126,47 +147,6 @@ def former_places(
     present |= {(place.proxy, place.model) for place in placed}
     former = [place for place in known if (place.proxy, place.model) not in present]
     return tuple(former[max(0, len(former) - MAX_PLACEMENTS) :])
-
-
-def with_placed_grids(
-    spec: api.ScalingSweepSpec, placed: Iterable[Placement]
-) -> api.ScalingSweepSpec:
-    """The spec with a grid for every size that is placed. Raises InvalidSpec if a lattice cannot be trained."""
-    by_name = {placement.proxy: placement for placement in placed}
-    to_place = {proxy.name for proxy in sizes_to_place(spec)} & by_name.keys()
-    if not to_place:
-        return spec
-    proxies, errors = [], []
-    for proxy in spec.proxies:
-        if proxy.name not in to_place:
-            proxies.append(proxy)
-            continue
-        try:
-            grid = placed_grid(by_name[proxy.name], spec.search.placement)
-        except ValidationError as error:
-            reason = _beyond_limits(error.errors(include_url=False)[0], spec.search.placement)
-            errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
-            continue
-        errors += _grid_errors(spec, proxy, grid)
-        own = api.ProxyGrid(batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates)
-        proxies.append(proxy.model_copy(update={"grid": own}))
-    if errors:
-        raise InvalidSpec(errors)
-    return spec.model_copy(update={"proxies": tuple(proxies)})
-
-
-def placed_grid(placement: Placement, shape: api.SearchPlacement) -> api.Grid:
-    """The lattice about a centre, as a user would write it. Raises ValidationError if no user could."""
-    found = lattice(
-        Place(placement.learning_rate, placement.batch_size),
-        shape.lines,
-        float(shape.learning_rate_factor),
-        float(shape.batch_size_factor),
-    )
-    return api.Grid(
-        batch_sizes=found.batch_sizes,
-        learning_rates=tuple(repr(rate) for rate in found.learning_rates),
-    )
 
 
 def placed_sizes(

@@ -19,11 +19,7 @@ from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.models import parameter_counts
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    SpecError,
-    optimizer_config,
-)
+from isoloss_operator.planning.specs import InvalidSpec, SpecError
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,10 @@ class PlannedProxy:
     """Secret that its pods need in addition to the store's."""
 
 
+Place = tuple[str, int, float, int]
+"""Size, batch size, learning rate and seed of a point."""
+
+
 @dataclass(frozen=True)
 class PlannedPoint:
     """One run of the grid."""
@@ -69,6 +69,11 @@ class PlannedPoint:
     """Seed of initialisation and data order."""
     target: int | None = None
     """Tokens after which a search wants it to stop for now; None: it trains to its proxy's."""
+
+    @property
+    def place(self) -> Place:
+        """What tells it from the others of its sweep."""
+        return self.proxy.name, self.batch_size, self.learning_rate, self.seed
 
     @property
     def wanted_tokens(self) -> int:
@@ -137,7 +142,7 @@ def plan_points(
 ) -> tuple[PlannedPoint, ...]:
     """The spec's points in order of proxies, batch sizes, learning rates, seeds; then the ledger's.
 
-    Every size has a model (`with_checkpoint_models`), and a grid, its own or a placed one (`with_placed_grids`), or a
+    Every size has a model (`with_checkpoint_models`), and a grid, its own or a placed one (`place_sizes`), or a
     neighbourhood.
     `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec if
@@ -262,6 +267,46 @@ def planned_proxy(
         template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1, secret),
         secret_name=secret,
     )
+
+
+def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> records.PrepareConfig:
+    """What determines the tokenised corpus of a sweep: that of files with this stamp, or the first of these URIs."""
+    data = spec.data
+    return records.PrepareConfig(
+        tokenizer=data.tokenizer,
+        sequence_length=data.sequence_length,
+        domains=tuple(
+            records.DomainSource(name=d.name, uri=d.uri, text_field=d.text_field)
+            for d in data.domains
+        ),
+        validation_documents_per_thousand=data.validation.documents_per_thousand,
+        bad_documents=data.bad_documents,
+        sources_stamp=sources_stamp,
+    )
+
+
+def warmup_tokens(spec: ScalingSweepSpec, parameters: records.ParameterCounts) -> int:
+    """Tokens of the linear warm-up of a size, the same for every batch size.
+
+    As given; else one token per active parameter (Porian et al. 2406.19146), at most as many as leave
+    every evaluation fitted. Only of what is immutable: a share of the run would start all points over
+    when their tokens are raised.
+    """
+    given = spec.optimizer.warmup_tokens
+    if given is not None:
+        return given
+    # Fitted are evaluations beyond WARMUP_MULTIPLE x the warm-up; the first is at firstTokens.
+    longest = (spec.evaluation.first_tokens - 1) // records.WARMUP_MULTIPLE
+    return min(parameters.active, longest)
+
+
+def optimizer_config(
+    spec: ScalingSweepSpec, parameters: records.ParameterCounts
+) -> records.OptimizerConfig:
+    """The trainer's optimizer settings for a size."""
+    values = {**spec.optimizer.model_dump(), "warmup_tokens": warmup_tokens(spec, parameters)}
+    # The API's decimals are texts.
+    return records.OptimizerConfig.model_validate(values, strict=False)
 
 
 def template_digest(

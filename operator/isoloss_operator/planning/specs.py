@@ -91,46 +91,6 @@ def known_models(spec: ScalingSweepSpec) -> dict[str, dict[str, Any]]:
     return {p.name: p.model.config for p in spec.proxies if p.model is not None}
 
 
-def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> records.PrepareConfig:
-    """What determines the tokenised corpus of a sweep: that of files with this stamp, or the first of these URIs."""
-    data = spec.data
-    return records.PrepareConfig(
-        tokenizer=data.tokenizer,
-        sequence_length=data.sequence_length,
-        domains=tuple(
-            records.DomainSource(name=d.name, uri=d.uri, text_field=d.text_field)
-            for d in data.domains
-        ),
-        validation_documents_per_thousand=data.validation.documents_per_thousand,
-        bad_documents=data.bad_documents,
-        sources_stamp=sources_stamp,
-    )
-
-
-def warmup_tokens(spec: ScalingSweepSpec, parameters: records.ParameterCounts) -> int:
-    """Tokens of the linear warm-up of a size, the same for every batch size.
-
-    As given; else one token per active parameter (Porian et al. 2406.19146), at most as many as leave
-    every evaluation fitted. Only of what is immutable: a share of the run would start all points over
-    when their tokens are raised.
-    """
-    given = spec.optimizer.warmup_tokens
-    if given is not None:
-        return given
-    # Fitted are evaluations beyond WARMUP_MULTIPLE x the warm-up; the first is at firstTokens.
-    longest = (spec.evaluation.first_tokens - 1) // records.WARMUP_MULTIPLE
-    return min(parameters.active, longest)
-
-
-def optimizer_config(
-    spec: ScalingSweepSpec, parameters: records.ParameterCounts
-) -> records.OptimizerConfig:
-    """The trainer's optimizer settings for a size."""
-    values = {**spec.optimizer.model_dump(), "warmup_tokens": warmup_tokens(spec, parameters)}
-    # The API's decimals are texts.
-    return records.OptimizerConfig.model_validate(values, strict=False)
-
-
 # ------------------------------------------------------------------------------------- parsing
 
 

@@ -10,8 +10,8 @@ from typing import Final
 from isoloss_contract.ledger import DONE, Ledger, PointState
 from isoloss_contract.reading import value_of
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.events import failed_between
-from isoloss_operator.decide.jobs.failures import waits_for
+from isoloss_operator.decide.conditions import failed_between
+from isoloss_operator.decide.failures import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.specs import InvalidSpec

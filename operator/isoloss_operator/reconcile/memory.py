@@ -10,9 +10,9 @@ from isoloss_contract.reading import Read
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import Refused, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
-from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.progress import Mark
 
 SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0

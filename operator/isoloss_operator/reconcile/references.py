@@ -19,6 +19,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.planning import specs
+from isoloss_operator.planning.points import prepare_config
 from isoloss_operator.reconcile.resource import Services, parsed
 
 
@@ -70,7 +71,7 @@ def corpus_of_sweep(
     if not isinstance(stored, SweepCorpus):
         return ABSENT
     # Anything else is no corpus of this spec: the Job runs again and says which is.
-    possible = {specs.prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
+    possible = {prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
     return stored.prepare_key if stored.prepare_key in possible else ABSENT
 
 
@@ -85,7 +86,7 @@ def with_corpus(services: Services, reads: FirstReads, observed: ObservedSweep) 
     digest = observed.previous_status.data_digest
     if key == ABSENT and ledger is None and digest:
         # It began before prepare Jobs said so, and its ledger is lost: its Jobs train on what its status names.
-        asked = specs.prepare_config(observed.spec).key
+        asked = prepare_config(observed.spec).key
         found = manifest(uri, layout.data_manifest(asked))
         known = value_of(found)
         if known is not None and known.digest == digest:
@@ -102,7 +103,7 @@ def manifest_of(
     key = corpus_of_sweep(services, reads, reference.spec, None)
     if key == ABSENT and reference.parsed_status.data_digest:
         # It began before prepare Jobs said so, or what they said went with its data.
-        key = specs.prepare_config(reference.spec).key
+        key = prepare_config(reference.spec).key
     if not isinstance(key, str):
         return key
     return services.storage.manifest(reads.store_uri, layout.data_manifest(key))

@@ -8,7 +8,7 @@ import pytest
 
 from isoloss_operator.cluster import observe
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
-from isoloss_operator.decide.jobs.attempts import accelerator_seconds
+from isoloss_operator.decide.attempts import accelerator_seconds
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,

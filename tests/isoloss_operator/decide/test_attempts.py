@@ -10,19 +10,18 @@ import pytest
 
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.records import Outcome, ParameterCounts
-from isoloss_operator.decide.conditions import timestamp
-from isoloss_operator.decide.jobs.attempts import (
+from isoloss_operator.decide.attempts import (
     after_failure,
     after_stop,
     charges,
-    halvings,
     is_enough,
     planned,
     result_found,
     settled,
     unusable,
 )
-from isoloss_operator.decide.jobs.failures import (
+from isoloss_operator.decide.conditions import timestamp
+from isoloss_operator.decide.failures import (
     UNCHARGED,
     Failure,
     FailureClass,
@@ -152,7 +151,7 @@ def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
 def test_halvings_end_where_the_micro_batch_does() -> None:
     """Three halvings of a batch of eight; then out of memory."""
     attempts = after(Attempts(), *[F.HOST_OUT_OF_MEMORY] * 3)
-    assert (halvings(attempts, "t"), halvings(attempts, "new"), charges(attempts, "t")) == (
+    assert (attempts.halvings("t"), attempts.halvings("new"), charges(attempts, "t")) == (
         3,
         0,
         0,

@@ -17,8 +17,8 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import PlannedPoint, prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support import builders
 from tests.support.models import example_model
 from tests.support.predictions import CHECKPOINT, STAMP, parsed_prediction, prediction_spec

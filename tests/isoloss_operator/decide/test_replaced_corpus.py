@@ -10,7 +10,8 @@ from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import prepare_config
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support import builders
 
 SPEC = parse_sweep_spec(builders.sweep_spec())

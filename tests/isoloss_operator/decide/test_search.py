@@ -23,10 +23,10 @@ from isoloss_contract.ledger import (
 )
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import planned
+from isoloss_operator.decide.conditions import ENDINGS
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.search import ENDINGS
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import PointState
-from isoloss_operator.decide.jobs.attempts import accelerator_seconds
+from isoloss_operator.decide.attempts import accelerator_seconds
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep

@@ -30,7 +30,7 @@ def unplaced(**changes: Any) -> ScalingSweepSpec:
 
 
 def placed(spec: ScalingSweepSpec) -> ScalingSweepSpec:
-    return placement.with_placed_grids(spec, placement.placements(spec))
+    return placement.place_sizes(spec).spec
 
 
 def raised(spec: ScalingSweepSpec, times: int = 2) -> ScalingSweepSpec:
@@ -49,7 +49,7 @@ def test_every_size_gets_three_by_three_points_about_a_place_of_its_own() -> Non
 
 def test_places_are_the_same_on_every_pass_and_do_not_depend_on_the_corpus() -> None:
     spec = unplaced()
-    assert placement.placements(spec) == placement.placements(spec)
+    assert placement.place_sizes(spec).places == placement.place_sizes(spec).places
     assert placed(placed(spec)) == placed(spec)
 
 
@@ -63,25 +63,28 @@ def recorded_at(spec: ScalingSweepSpec, learning_rate: float, batch_size: int) -
 def test_a_recorded_place_stands_when_tokens_are_raised() -> None:
     """The published law would move it, and every point trained so far would be dropped."""
     spec = unplaced()
-    recorded = placement.placements(spec)
-    assert placement.placements(raised(spec)) != recorded
-    assert placement.placements(raised(spec), recorded) == recorded
+    recorded = placement.place_sizes(spec).places
+    assert placement.place_sizes(raised(spec)).places != recorded
+    assert placement.place_sizes(raised(spec), recorded).places == recorded
 
 
 def test_a_renamed_size_keeps_its_place() -> None:
     """It is known by its model: under another name its points are the same, wherever the law would put them now."""
     spec = raised(unplaced())
-    recorded = placement.placements(unplaced())
+    recorded = placement.place_sizes(unplaced()).places
     renamed = renaming(spec, "tiny", "least")
-    assert [place.proxy for place in placement.placements(renamed, recorded)] == ["least", "small"]
-    assert centres(placement.placements(renamed, recorded)) == centres(recorded)
+    assert [place.proxy for place in placement.place_sizes(renamed, recorded).places] == [
+        "least",
+        "small",
+    ]
+    assert centres(placement.place_sizes(renamed, recorded).places) == centres(recorded)
 
 
 def test_two_sizes_that_exchange_their_names_keep_nothing_of_each_other() -> None:
     """Their models are others: a name alone places nothing."""
-    recorded = placement.placements(unplaced())
+    recorded = placement.place_sizes(unplaced()).places
     swapped = renaming(renaming(renaming(unplaced(), "tiny", "x"), "small", "tiny"), "x", "small")
-    assert placement.placements(swapped, recorded) == placement.placements(swapped)
+    assert placement.place_sizes(swapped, recorded).places == placement.place_sizes(swapped).places
 
 
 def test_two_sizes_of_one_model_keep_a_place_each() -> None:
@@ -89,14 +92,14 @@ def test_two_sizes_of_one_model_keep_a_place_each() -> None:
     small = unplaced().proxies[1]
     longer = small.model_copy(update={"name": "longer", "tokens": 40_000_000})
     spec = unplaced().model_copy(update={"proxies": (small, longer)})
-    recorded = placement.placements(spec)
+    recorded = placement.place_sizes(spec).places
     assert recorded[0].learning_rate != recorded[1].learning_rate
-    assert placement.placements(raised(spec), recorded) == recorded
+    assert placement.place_sizes(raised(spec), recorded).places == recorded
 
 
 def test_what_is_kept_of_former_places_is_bounded_and_has_no_present_one() -> None:
     spec = unplaced()
-    recorded = placement.placements(spec)
+    recorded = placement.place_sizes(spec).places
     assert placement.former_places(recorded, recorded, {}) == ()
     assert placement.former_places(recorded, recorded[:1], {}) == recorded[1:]
     many = tuple(replace(recorded[0], proxy=f"p{n}") for n in range(150))
@@ -115,7 +118,7 @@ def centres(places: Iterable[Placement]) -> list[tuple[float, int]]:
 def test_the_lattice_about_a_recorded_place_is_the_specs() -> None:
     spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 4, "batchSizeFactor": "3"}})
     recorded = (recorded_at(spec, 1e-3, 100),)
-    grid = placement.with_placed_grids(spec, recorded).proxies[0].grid
+    grid = placement.place_sizes(spec, recorded).spec.proxies[0].grid
     assert grid is not None
     assert grid.batch_sizes == (19, 58, 170, 520)
     assert grid.learning_rates == ("0.00035", "0.00071", "0.0014", "0.0028")
@@ -131,8 +134,8 @@ def test_a_size_with_a_grid_keeps_it() -> None:
 @pytest.mark.parametrize("search", [{}, SEQUENTIAL])
 def test_a_sweep_with_a_grid_is_left_as_it_is(search: dict[str, Any]) -> None:
     spec = parse_sweep_spec(sweep_spec(search=search))
-    assert placement.placements(spec) == ()
-    assert placement.with_placed_grids(spec, ()) is spec
+    assert placement.place_sizes(spec).places == ()
+    assert placement.place_sizes(spec, ()).spec is spec
 
 
 def test_an_exhaustive_sweep_without_a_grid_is_refused() -> None:
@@ -156,14 +159,14 @@ def test_all_experts_of_a_mixture_count_for_its_learning_rate() -> None:
         "model": {"config": example_model("moe-100m")},
         "tokens": 10_000_000_000,
     }
-    (found,) = placement.placements(unplaced(proxies=[proxy], evaluation={}))
+    (found,) = placement.place_sizes(unplaced(proxies=[proxy], evaluation={})).places
     assert found.learning_rate == 1.4e-3
 
 
 def test_a_size_for_which_the_law_gives_no_usable_values_needs_a_grid() -> None:
     spec = raised(unplaced(), 10**6)
     with pytest.raises(InvalidSpec) as refused:
-        placement.placements(spec)
+        placement.place_sizes(spec)
     assert str(refused.value).startswith(
         "spec.proxies[0].grid: is absent, and no first points can be placed: step-law gives learning rate"
     )
@@ -175,7 +178,7 @@ def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
     step = spec.proxies[0].tokens // spec.data.sequence_length
     recorded = (recorded_at(spec, 1e-3, step),)
     with pytest.raises(InvalidSpec) as refused:
-        placement.with_placed_grids(spec, recorded)
+        placement.place_sizes(spec, recorded)
     assert str(refused.value).startswith("spec.proxies[0].grid: is absent, and no first points")
     assert "last for 0 steps of the largest placed batch" in str(refused.value)
     assert str(refused.value).endswith("at least 1 are needed; give a grid")
@@ -186,7 +189,7 @@ def test_a_checked_design_is_placed_only_where_a_run_has_a_hundred_steps() -> No
     spec = unplaced().model_copy(update={"design": "Checked"})
     step = spec.proxies[0].tokens // spec.data.sequence_length // 50
     with pytest.raises(InvalidSpec, match="at least 100 are needed; give a grid"):
-        placement.with_placed_grids(spec, (recorded_at(spec, 1e-3, step),))
+        placement.place_sizes(spec, (recorded_at(spec, 1e-3, step),))
 
 
 def test_a_lattice_beyond_what_a_grid_may_have_needs_a_grid() -> None:
@@ -227,5 +230,5 @@ def test_a_lattice_beyond_what_a_grid_may_have_names_the_fields_that_made_it(
         )
     )
     with pytest.raises(InvalidSpec, match=says) as refused:
-        placement.with_placed_grids(found, placement.placements(found))
+        placement.place_sizes(found)
     assert str(refused.value).endswith("lower these, or give a grid")

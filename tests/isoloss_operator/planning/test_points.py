@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import WARMUP_MULTIPLE
-from isoloss_operator.decide.jobs.requests import job_name
+from isoloss_operator.decide.requests import job_name
 from isoloss_operator.planning.points import (
     decimal_label,
     plan_points,
     repeated_domains,
     template_digest,
 )
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    parse_sweep_spec,
-    sources,
-)
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, sources
 from tests.support.builders import domain, manifest, points, sweep_spec
 from tests.support.models import example_model
 

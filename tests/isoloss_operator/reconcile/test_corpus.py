@@ -13,8 +13,8 @@ from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import ObservedReference
 from isoloss_operator.decide.reads import first_reads
-from isoloss_operator.planning.points import without_shards
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.points import prepare_config, without_shards
+from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.reconcile.references import (
     corpora_of,
     corpus_of_sweep,

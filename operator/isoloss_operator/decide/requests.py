@@ -8,7 +8,6 @@ from isoloss_contract import layout, records
 from isoloss_contract.ledger import Attempts
 from isoloss_operator.api import Checkpoint, Jobs, ScalingSweepSpec
 from isoloss_operator.decide import observation
-from isoloss_operator.decide.jobs.attempts import halvings
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.planning.points import PlannedPoint, template_digest
 
@@ -80,7 +79,7 @@ def train_request(
         data_uri=_data_uri(spec, corpus),
         claimant=records.Claimant(sweep_uid=observed.uid, attempt=attempt),
         nodes=point.proxy.nodes,
-        micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
+        micro_batch_halvings=attempts.halvings(point.proxy.template_digest),
         deterministic=spec.training.deterministic,
         checkpoint_seconds=spec.training.checkpoint_seconds,
         preemptions_per_day=spec.training.preemptions_per_day,
@@ -199,11 +198,7 @@ def is_outdated(job: observation.ObservedJob, asked: str) -> bool:
 
 def deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of the unfinished among `jobs` that are not being deleted already."""
-    return tuple(
-        JobDeletion(job.name, job.uid)
-        for job in jobs
-        if (job.must_be_deleted or not job.is_finished) and not job.deleting
-    )
+    return tuple(JobDeletion(job.name, job.uid) for job in jobs if job.may_be_deleted)
 
 
 def lost_deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:

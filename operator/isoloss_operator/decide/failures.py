@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 import isoloss
+from isoloss.formatting import shortened
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_contract.records import (
     BAD_TASK,
@@ -24,7 +25,6 @@ from isoloss_contract.records import (
     ExitCode,
     TerminationMessage,
 )
-from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.reasons import Finding, Reason
 

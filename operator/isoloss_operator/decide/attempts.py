@@ -5,25 +5,27 @@ the Secret gives every failed task a fresh start without deleting anything. What
 when repeated.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from isoloss_contract import ledger, reading
+from isoloss.formatting import shortened
+from isoloss_contract import layout, ledger, reading
 from isoloss_contract.ledger import (
     DONE,
     MAX_VERSIONS,
     Attempts,
     Intent,
     IntentAction,
+    Ledger,
     PointRecord,
     PointState,
     Spend,
 )
 from isoloss_contract.records import Outcome, PointProgress, PointResult
-from isoloss_operator.decide.conditions import shortened, timestamp
-from isoloss_operator.decide.jobs.failures import (
+from isoloss_operator.decide.conditions import timestamp
+from isoloss_operator.decide.failures import (
     MAX_NODE_FAILURES,
     MAX_VANISHED,
     Failure,
@@ -32,6 +34,8 @@ from isoloss_operator.decide.jobs.failures import (
     classify,
 )
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
@@ -51,11 +55,6 @@ def charges(attempts: Attempts, template: str) -> int:
 def charged_as(attempts: Attempts, template: str, failure: FailureClass) -> int:
     """Charged failures of one class under a pod template."""
     return attempts.charged.get(failure, 0) if attempts.template == template else 0
-
-
-def halvings(attempts: Attempts, template: str) -> int:
-    """Halvings of the micro-batch that the next attempt starts with."""
-    return attempts.micro_batch_halvings if attempts.template == template else 0
 
 
 def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
@@ -158,7 +157,7 @@ def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
 def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
     """The failure, made final or charged if what was tolerated has happened too often."""
     used_up = min(halvable, MAX_HALVINGS)
-    if failure.halves_micro_batch and halvings(attempts, template) >= used_up:
+    if failure.halves_micro_batch and attempts.halvings(template) >= used_up:
         message = f"the micro-batch cannot be halved again: {failure.message}"
         return Failure(FailureClass.OUT_OF_MEMORY, message)
     if failure.kind is FailureClass.POD_VANISHED and attempts.vanished >= MAX_VANISHED:
@@ -204,6 +203,10 @@ class Reports:
     now: datetime
 
 
+Costs = Sequence[tuple[str, Spend]]
+"""Each with the size that it was paid for."""
+
+
 def reports_of(observed: ObservedSweep, key: str) -> Reports:
     """Of a point, unless the reports say that they are another sweep's."""
     progress = observed.progress.get(key)
@@ -226,6 +229,15 @@ def unrecorded(
         and job.key in records
         and job.attempt > records[job.key].attempts.ended
     ]
+
+
+def running_costs(observed: ObservedSweep, ledger: Ledger) -> Costs:
+    """What attempts have cost by now whose end is not in the ledger."""
+    records = ledger.by_key
+    return tuple(
+        (records[job.key].proxy, cost_of(records[job.key], job, reports_of(observed, job.key)))
+        for job in unrecorded(observed.jobs, records)
+    )
 
 
 def accelerator_seconds(job: ObservedJob, now: datetime) -> float:
@@ -382,6 +394,7 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
 class Seen:
     """What is observed of a point since its record was written."""
 
+    before: PointRecord
     jobs: tuple[ObservedJob, ...]
     """In order of attempts."""
     ended: tuple[tuple[ObservedJob, Failure], ...]
@@ -394,15 +407,14 @@ class Seen:
     progress: PointProgress | None
 
 
-def brought_up_to_date(
-    record: PointRecord, point: PlannedPoint, seen: Seen, uid: str, now: datetime
-) -> PointRecord:
+def brought_up_to_date(point: PlannedPoint, seen: Seen, uid: str, now: datetime) -> PointRecord:
     """The record with what is observed since; `uid` is the sweep's."""
+    before = record = seen.before
     if seen.failures:
         return _failed(record, point, seen, now)
     if reading.is_unknown(seen.result):
         return record
-    before, adopted = record, _is_adopted(record, seen, uid)
+    adopted = _is_adopted(record, seen, uid)
     reports = Reports(seen.progress, None if adopted else reading.value_of(seen.result), now)
     record = _paid_late(record, reports)
     if not seen.jobs and before.state not in DONE:
@@ -440,7 +452,7 @@ def seen_since(
     elif isinstance(result, PointResult) and (problem := unusable(point, result)):
         result = reading.Unreadable(problem)
     failures = () if is_done else _failures(record, point, ended, result)
-    return Seen(jobs, ended, result, failures, progress)
+    return Seen(record, jobs, ended, result, failures, progress)
 
 
 def _failures(
@@ -510,6 +522,28 @@ def ended_without_result(
     return replace(_paid(record, job, reports), attempts=attempts)
 
 
+def end_recorded(
+    points: tuple[PointRecord, ...],
+    jobs: Iterable[ObservedJob],
+    tasks: TaskSet,
+    failure: Failure | None = None,
+) -> tuple[PointRecord, ...]:
+    """The records once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
+    is charged, or as an interruption."""
+    ending = {job.key: job for job in jobs if job.key in tasks.points}
+    records = []
+    for record in points if ending else ():
+        job = ending.get(record.key)
+        if job is not None and job.attempt > record.attempts.ended:
+            point, progress = tasks.points[job.key], tasks.progress.get(job.key)
+            reports = Reports(progress, None, tasks.observed.now)
+            template = point.proxy.template_digest
+            stopped = ended_without_result(record, job, reports, failure, template=template)
+            record = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
+        records.append(record)
+    return tuple(records) or points
+
+
 def ended_unplanned(
     record: PointRecord, jobs: Iterable[ObservedJob], reports: Reports, *, is_gone: bool
 ) -> PointRecord:
@@ -522,6 +556,31 @@ def ended_unplanned(
     if is_gone and record.state not in DONE:
         record = _vanished(record, reports)
     return record
+
+
+def unplanned_recorded(
+    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
+) -> Ledger:
+    """The ledger while nothing is planned, once these train Jobs of its points are stopped: each an interruption that is
+    paid once, of points that will be dropped, too."""
+    jobs, busy = dict[str, list[ObservedJob]](), {job.key for job in observed.jobs}
+    for job in sorted(stopped, key=lambda job: job.attempt):
+        jobs.setdefault(job.key, []).append(job)
+    changed = {
+        each.key: ended_unplanned(
+            each,
+            jobs.get(each.key, ()),
+            reports_of(observed, each.key),
+            is_gone=each.key not in busy,
+        )
+        for each in (*ledger.points, *ledger.former)
+    }
+    points, former = (
+        tuple(changed[each.key] for each in records) for records in (ledger.points, ledger.former)
+    )
+    if (points, former) == (ledger.points, ledger.former):
+        return ledger
+    return ledger.replace(points=points, former=former)
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -590,6 +649,31 @@ def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRec
         taken_back=record.taken_back + 1,
         attempts=charged(record.attempts, failure, template, job_uid="", attempt=attempt),
     )
+
+
+def taken_back_points(
+    points: Sequence[PointRecord], unreadable: Mapping[str, str], tasks: TaskSet
+) -> tuple[tuple[PointRecord, ...], tuple[Quarantine, ...]]:
+    """Done points whose trajectory a fit could not read run again; what is stored is quarantined. `unreadable` has the
+    problem of each by key."""
+    if not unreadable:
+        return tuple(points), ()
+    records, quarantined = [], list[Quarantine]()
+    for record in points:
+        if record.key in unreadable and record.is_fitted:
+            point, key = tasks.points[record.key], record.key
+            suffix = f"unreadable-{record.attempts.ended + 1}"
+            trajectory = layout.finished_trajectory(key, record.trajectory_sha256)
+            paths = (layout.point_result(key), trajectory, layout.point_trajectory(key))
+            quarantined += [Quarantine(path, suffix) for path in paths]
+            failure = Failure(FailureClass.TRAJECTORY_UNREADABLE, unreadable[key])
+            record = settled(
+                taken_back(record, failure, point.proxy.template_digest),
+                point,
+                tasks.spec.failure_policy.retries_per_point,
+            )
+        records.append(record)
+    return tuple(records), tuple(quarantined)
 
 
 # ------------------------------------------------------------------------------ what trained a point
