@@ -135,7 +135,7 @@ ROWS: dict[str, Row] = {
         lambda: replace(begun(), manifest=manifest(digest="c" * 32)),
         ("False", "DataChanged"),
         stalled=True,
-        says="and the results of 1 point are of dddddddddddddddd",
+        says="but the results of 1 point belong to dddddddddddddddd",
     ),
     "a store that does not take a preparation's ledger is named": Row(
         lambda: observed(manifest=ABSENT, store_write_error="s3://bucket: QuotaExceeded"),
