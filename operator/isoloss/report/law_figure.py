@@ -24,7 +24,7 @@ from isoloss.report.inline_svg import add_tooltips
 CURVE_POINTS = 160
 KNOWN = "#b34700"
 """Colour of a known optimum."""
-ROOM_FOR_BOTH = 0.7
+ROOM_FOR_BOTH = 0.75
 """Share of the axis up to C_pre at most, so that the label of both has room on its right."""
 ROOM_FOR_TWO = 0.3
 """Share of the axis between C_pre and C_total from which their labels have room next to each other."""
@@ -250,7 +250,7 @@ def _mark_compute(axes: Axes, answer: Prediction | None, start: float | None) ->
             axes, "+ $C_{cpt}$", (float(np.sqrt(before.value * total)), start), (0, 4), "center"
         )
     else:
-        room = (np.log(before.value) - ROOM_FOR_BOTH * low) / (1.0 - ROOM_FOR_BOTH)
+        room = low + (np.log(before.value) - low) / ROOM_FOR_BOTH
         axes.set_xlim(right=float(np.exp(max(high, room))))
         _label(axes, "$C_{pre}$ + $C_{cpt}$", (before.value, start), (2, 7), "left")
 
