@@ -48,8 +48,8 @@ def test_the_answer_is_that_of_the_laws_at_the_continuations_own_compute() -> No
     assert isinstance(there, Prediction)
     assert found.learning_rate == there.learning_rate
     assert found.batch_size == there.batch_size
-    assert any("nothing is composed" in each for each in found.warnings)
-    assert any("nothing is composed" in each for each in answered(laws, batch_size=64).warnings)
+    assert any("no composition applies" in each for each in found.warnings)
+    assert any("no composition applies" in each for each in answered(laws, batch_size=64).warnings)
 
 
 def test_the_initial_loss_is_not_asked_for_the_past() -> None:

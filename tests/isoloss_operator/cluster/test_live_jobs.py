@@ -329,7 +329,7 @@ def test_a_job_that_was_admitted_in_part_is_not_at_work_and_says_so(completions:
     assert seen.pods == 2, "what never ran is not charged"
     waits = waits_for(seen)
     assert waits is not None
-    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 2, and its 4 pods")
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 2, but its 4 pods")
     whole = seen_after(0, *pods, **made, parallelism=4, completions=4)
     assert whole.is_at_work
     assert waits_for(whole) is None
