@@ -346,7 +346,7 @@ def test_a_job_that_does_not_say_how_many_pods_it_takes_has_its_completions(
     assert seen.pods_together == 3
     waits = waits_for(seen)
     assert waits is not None
-    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, and its 3 pods")
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, but its 3 pods")
 
 
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
