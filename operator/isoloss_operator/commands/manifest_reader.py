@@ -1,6 +1,7 @@
 """The file that `isoloss plan` reads: a sweep, possibly with predictions."""
 
 import difflib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +15,25 @@ from isoloss_operator import api
 from isoloss_operator.cluster.client import DNS_NAME
 from isoloss_operator.cluster.manifests import security_problem
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.planning.models import completed
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    known_models,
+    parse_prediction_spec,
+    parse_sweep_spec,
+)
 from isoloss_operator.settings import Settings
 
 MAX_MANIFEST_BYTES = 4 * 2**20
+RECIPE = (
+    "model_type",
+    "vocab_size",
+    "tie_word_embeddings",
+    "hidden_act",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+)
 LONGEST_NAME = 63
 """Characters of a name: it becomes a label of the Jobs (generate/crdgen.py)."""
 
@@ -139,6 +155,23 @@ def pod_warnings(spec: api.ScalingSweepSpec) -> tuple[str, ...]:
         if problem:
             found.setdefault(problem, where)
     return tuple(f"{where}: {problem}" for problem, where in found.items())
+
+
+def recipe_warnings(spec: api.ScalingSweepSpec) -> tuple[str, ...]:
+    """Settings that do not follow from a model's size and that the sizes of a sweep do not share, where they are known."""
+    models = {name: completed(config) for name, config in known_models(spec).items()}
+    found = []
+    for key in RECIPE:
+        values = {
+            name: json.dumps(each[key]) if each.get(key) is not None else "the default"
+            for name, each in models.items()
+        }
+        if len(set(values.values())) > 1:
+            named = ", ".join(f"{value} in {name}" for name, value in values.items())
+            found.append(
+                f"The sizes differ in {key}: {named}. The laws take them for one family, of which size alone changes."
+            )
+    return tuple(found)
 
 
 def _documents(path: Path) -> list[Any]:

@@ -12,7 +12,12 @@ from isoloss.cli.outcome import ANSWERED, command, print_document, print_warning
 from isoloss.design import Target
 from isoloss.errors import BadInput
 from isoloss_operator.commands import costs
-from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpoints, read_manifest
+from isoloss_operator.commands.manifest_reader import (
+    pod_warnings,
+    read_checkpoints,
+    read_manifest,
+    recipe_warnings,
+)
 from isoloss_operator.commands.options import PricePerHour
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.commands.worth import outlooks, outlooks_document, print_outlooks
@@ -74,7 +79,8 @@ def plan(
     try:
         sweep, predictions, judging, of_manifest = read_manifest(manifest)
         checkpoints = read_checkpoints(sweep, *judging.values())
-        found = costs.planned(costs.with_continued_models(sweep, checkpoints))
+        whole = costs.with_continued_models(sweep, checkpoints)
+        found = costs.planned(whole)
         validations = {
             name: costs.planned(costs.with_continued_models(spec, checkpoints))
             for name, spec in judging.items()
@@ -82,7 +88,7 @@ def plan(
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
     of_pods = [each for spec in (sweep, *judging.values()) for each in pod_warnings(spec)]
-    warnings = [*of_manifest, *of_pods]
+    warnings = [*of_manifest, *of_pods, *recipe_warnings(whole)]
     refused = costs.out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
     outlook = outlooks(found, Target(*target)) if target else None

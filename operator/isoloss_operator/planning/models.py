@@ -396,7 +396,8 @@ def model_problems(config: Mapping[str, Any]) -> dict[str, str]:
         _attention_shapes(kind, shape)
     except UnsupportedModel as error:
         return {error.field: error.message}
-    return unknown_keys(config)
+    rope = model_settings.rope_contradiction(config)
+    return {**({"rope_scaling": rope} if rope else {}), **unknown_keys(config)}
 
 
 NOT_THE_MODEL: Final = frozenset({"_name_or_path", "auto_map", "qk_head_dim"})

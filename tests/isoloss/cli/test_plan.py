@@ -574,6 +574,18 @@ def test_a_key_that_is_merged_may_be_given_again() -> None:
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
 
 
+def test_sizes_of_another_recipe_are_a_warning_and_rope_without_a_type_an_error(
+    plan: Plan,
+) -> None:
+    text, base = EXAMPLE.read_text(), "          model_type: llama\n"
+    assert text.count(base) > 1
+    other = text.replace(base, f"{base}          rope_theta: 500000.0\n", 1)
+    (warning,) = plan.document(plan.text(other))["warnings"]
+    assert "differ in rope_theta: 500000 in dense-100m, the default in dense-500m." in warning
+    unscaled = text.replace(base, f"{base}          rope_scaling: {{factor: 4.0}}\n", 1)
+    assert "config.rope_scaling: rope_scaling has a factor" in plan.error(plan.text(unscaled))
+
+
 def test_what_pod_security_refuses_is_a_warning_for_charts_may_allow_it(plan: Plan) -> None:
     assert plan.document()["warnings"] == []
     path = plan.changed(
