@@ -531,8 +531,10 @@ def end_recorded(
     """The records once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
     is charged, or as an interruption."""
     ending = {job.key: job for job in jobs if job.key in tasks.points}
+    if not ending:
+        return points
     records = []
-    for record in points if ending else ():
+    for record in points:
         job = ending.get(record.key)
         if job is not None and job.attempt > record.attempts.ended:
             point, progress = tasks.points[job.key], tasks.progress.get(job.key)
@@ -541,7 +543,7 @@ def end_recorded(
             stopped = ended_without_result(record, job, reports, failure, template=template)
             record = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
         records.append(record)
-    return tuple(records) or points
+    return tuple(records)
 
 
 def ended_unplanned(

@@ -51,8 +51,8 @@ class Measurement:
     """Jobs to delete unless they have ended and Kubernetes knows."""
     recorded: Sequence[ObservedJob] = ()
     """Jobs of which nothing is to be learned any more: they may expire."""
-    starts: tuple[EvaluateConfig, int] | None = None
-    """The attempt that starts now; None: none does."""
+    starts: tuple[EvaluateConfig, int, str] | None = None
+    """The attempt that starts now, by its number, with LABEL_TEMPLATE of its Job; None: none does."""
     requeue_after: float = 60.0
 
 
@@ -181,7 +181,7 @@ def _under_way(
         quarantined=quarantined,
         stop=[*others, *(job for job in recorded if job.must_be_deleted), *measuring.stop],
         recorded=[*others, *recorded],
-        starts=None if starts is None else (config, starts),
+        starts=None if starts is None else (config, starts, task.asked),
         requeue_after=30.0
         if measuring.is_active
         else max(30.0, measuring.seconds_until_due or 0.0),
@@ -198,7 +198,7 @@ def _task(
 ) -> SingleTask:
     """What is to be done by one Job at a time."""
     observed, sweep = asked.observed, asked.sweep
-    template = requests.evaluate_template(sweep, checkpoint)
+    template = template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
     store = requests.store_label(requests.store_uri(sweep))
     stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
     label = requests.template_label(observed.operator_template, sweep, template)

@@ -319,10 +319,10 @@ def _writes(asked: AcceptedPrediction, measured: Measurement) -> TaskWrites:
     observed, sweep, create = asked.observed, asked.sweep, tuple[JobRequest, ...]()
     if measured.starts is not None:
         assert asked.spec.checkpoint is not None  # which is measured
-        config, attempt = measured.starts
+        config, attempt, label = measured.starts
         create = (
             requests.evaluate_request(
-                observed, sweep, asked.spec.checkpoint, config, attempt, asked.manifest
+                observed, sweep, asked.spec.checkpoint, config, attempt, asked.manifest, label
             ),
         )
     return TaskWrites(

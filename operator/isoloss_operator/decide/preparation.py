@@ -19,7 +19,7 @@ from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import numbers_of
 from isoloss_operator.decide.tasks import TaskSet, plan_tasks
-from isoloss_operator.planning.points import plan_points, prepare_config
+from isoloss_operator.planning.points import plan_points, prepare_config, template_digest
 
 LABELS: Final = Labels(
     name="prepare",
@@ -60,7 +60,9 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         # A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are.
         corpus, key = corpus_of_ledger(spec, ledger), sweep.prepare_key
         config, new_sweep = corpus or prepare_config(spec), "" if corpus else observed.uid
-        create = (requests.prepare_request(observed, spec, starts, key, config, new_sweep),)
+        create = (
+            requests.prepare_request(observed, spec, starts, key, config, task.asked, new_sweep),
+        )
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
@@ -80,7 +82,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
 def _task(sweep: AcceptedSweep) -> SingleTask:
     observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
     has_room = _has_room(observed, sweep.prepare_key, spec.parallelism)
-    template = requests.prepare_template(spec)
+    template = template_digest(spec, spec.data.pod_template)
     label = requests.template_label(observed.operator_template, spec, template)
     return SingleTask(
         labels=LABELS,

@@ -9,7 +9,7 @@ from isoloss_contract.ledger import Attempts
 from isoloss_operator.api import Checkpoint, Jobs, ScalingSweepSpec
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
-from isoloss_operator.planning.points import PlannedPoint, template_digest
+from isoloss_operator.planning.points import PlannedPoint
 
 MAX_LABEL = 63
 MAX_JOB_NAME = 63
@@ -35,32 +35,22 @@ def template_label(operator_template: str, spec: ScalingSweepSpec, template: str
     return records.content_key([operator_template, template, queue])[:16]
 
 
-def prepare_template(spec: ScalingSweepSpec) -> str:
-    """Digest of what shapes the pods that tokenize the corpus."""
-    return template_digest(spec, spec.data.pod_template)
-
-
-def evaluate_template(sweep: ScalingSweepSpec, checkpoint: Checkpoint) -> str:
-    """Digest of what shapes the pod that measures an initial loss."""
-    return template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
-
-
 def prepare_request(
     observed: observation.ObservedSweep,
     spec: ScalingSweepSpec,
     attempt: int,
     key: str,
     config: records.PrepareConfig,
+    label: str,
     new_sweep: str = "",
 ) -> JobRequest:
-    """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid. Its label has the `key` of what the spec asks
-    for, whichever corpus that comes to."""
+    """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid, `label` as LABEL_TEMPLATE. Its label has the
+    `key` of what the spec asks for, whichever corpus that comes to."""
     task = records.PrepareTask(
         config=config, store_uri=store_uri(spec), pods=spec.data.parallelism, sweep_uid=new_sweep
     )
     templates = (spec.pod_template, spec.data.pod_template)
-    digest = prepare_template(spec)
-    return _request(observed, spec, task, "prepare", key, attempt, templates, digest)
+    return _request(observed, spec, task, "prepare", key, attempt, templates, label)
 
 
 def train_request(
@@ -70,8 +60,9 @@ def train_request(
     attempts: Attempts,
     attempt: int,
     corpus: records.DataManifest,
+    label: str,
 ) -> JobRequest:
-    """The Job that trains a point on a corpus."""
+    """The Job that trains a point on a corpus; `label` is its LABEL_TEMPLATE."""
     task = records.TrainTask(
         point=point.config,
         tokens=point.wanted_tokens,
@@ -88,10 +79,7 @@ def train_request(
         and point.wanted_tokens >= point.proxy.tokens,
     )
     templates, secret = (spec.pod_template, point.proxy.pod_template), point.proxy.secret_name
-    digest = point.proxy.template_digest
-    return _request(
-        observed, spec, task, point.name, point.key, attempt, templates, digest, secret
-    )
+    return _request(observed, spec, task, point.name, point.key, attempt, templates, label, secret)
 
 
 def evaluate_request(
@@ -101,14 +89,15 @@ def evaluate_request(
     config: records.EvaluateConfig,
     attempt: int,
     corpus: records.DataManifest,
+    label: str,
 ) -> JobRequest:
-    """The Job that measures a checkpoint's initial loss on a corpus."""
+    """The Job that measures a checkpoint's initial loss on a corpus; `label` is its LABEL_TEMPLATE."""
     data_uri = _data_uri(sweep, corpus)
     task = records.EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=data_uri)
     templates = (sweep.pod_template, checkpoint.pod_template)
-    digest, secret = evaluate_template(sweep, checkpoint), checkpoint.secret_name
+    secret = checkpoint.secret_name
     return _request(
-        observed, sweep, task, "evaluate", config.key, attempt, templates, digest, secret
+        observed, sweep, task, "evaluate", config.key, attempt, templates, label, secret
     )
 
 
@@ -124,11 +113,11 @@ def _request(
     key: str,
     attempt: int,
     pod_templates: PodTemplates,
-    digest: str,
+    label: str,
     own_secret: str | None = None,
 ) -> JobRequest:
-    """`what` is the task's part of the Job's name, `digest` that of what shapes its pods, `own_secret` one it needs
-    besides the store's."""
+    """`what` is the task's part of the Job's name, `label` its LABEL_TEMPLATE, `own_secret` one it needs besides the
+    store's."""
     uri, queue = store_uri(spec), spec.queue
     labels = {
         observation.LABEL_OWNER_UID: parent.uid,
@@ -137,7 +126,7 @@ def _request(
         observation.LABEL_ATTEMPT: str(attempt),
         observation.LABEL_STORE: store_label(uri),
         observation.LABEL_GENERATION: str(parent.generation),
-        observation.LABEL_TEMPLATE: template_label(parent.operator_template, spec, digest),
+        observation.LABEL_TEMPLATE: label,
         # A label holds 63 characters, a name up to 253.
         **({observation.LABEL_SWEEP: parent.name} if len(parent.name) <= MAX_LABEL else {}),
     }

@@ -123,7 +123,15 @@ def _plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...])
         delete=deletions(chosen.delete),
         expire=expiries(spec, chosen.recorded_jobs),
         create=tuple(
-            train_request(observed, spec, start.point, start.attempts, start.attempt, tasks.corpus)
+            train_request(
+                observed,
+                spec,
+                start.point,
+                start.attempts,
+                start.attempt,
+                tasks.corpus,
+                tasks.templates[start.point.proxy.template_digest],
+            )
             for start in chosen.starts
         ),
         fit=fit,
