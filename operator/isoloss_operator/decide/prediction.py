@@ -15,7 +15,15 @@ from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide import conditions, requests
-from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, provisional_answer
+from isoloss_operator.decide.answer import (
+    NO_NUMBERS,
+    Answer,
+    answer_page,
+    answer_to,
+    provisional_answer,
+    publication,
+    withdrawals,
+)
 from isoloss_operator.decide.conditions import NOT_CHECKED, condition_events, suspension
 from isoloss_operator.decide.evaluation import Measurement, measure
 from isoloss_operator.decide.fits import FitOutcome
@@ -27,7 +35,6 @@ from isoloss_operator.decide.prediction_checks import (
     check_prediction,
     present_question,
 )
-from isoloss_operator.decide.publication import answer_page, publication, withdrawals
 from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.validation import ValidationStep, validate_answer, validation_kept
 from isoloss_operator.planning.specs import InvalidSpec

@@ -12,9 +12,9 @@ from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
 from isoloss_operator.decide import observation
+from isoloss_operator.decide.answer import says_otherwise
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     evaluation_path,

@@ -20,10 +20,10 @@ from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide import answer, validation
+from isoloss_operator.decide.answer import says_otherwise
 from isoloss_operator.decide.observation import ObservedValidation
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
 from tests.support.chance import fuzz
 from tests.support.prediction_simulator import (
