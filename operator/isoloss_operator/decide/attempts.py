@@ -52,11 +52,6 @@ def charges(attempts: Attempts, template: str) -> int:
     )
 
 
-def charged_as(attempts: Attempts, template: str, failure: FailureClass) -> int:
-    """Charged failures of one class under a pod template."""
-    return attempts.charged.get(failure, 0) if attempts.template == template else 0
-
-
 def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
     """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
     return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
@@ -596,7 +591,8 @@ def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState
         is_diverged = record.state is PointState.DIVERGED
         return PointState.DIVERGED if is_diverged else PointState.SUCCEEDED
     template = point.proxy.template_digest
-    if charged_as(record.attempts, template, FailureClass.OUT_OF_MEMORY):
+    is_present = record.attempts.template == template
+    if is_present and record.attempts.charged.get(FailureClass.OUT_OF_MEMORY):
         return PointState.OUT_OF_MEMORY
     if charges(record.attempts, template) > retries:
         return PointState.FAILED
