@@ -25,6 +25,7 @@ START = CHECKOUT / "README.md"
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)")
 INLINE_CODE = re.compile(r"(?<!<pre><span></span>)<code>[^<]*</code>")
 IDENTIFIER_JOINT = re.compile(r"(?<=\w)(\.(?=[A-Za-z])|_(?=[a-z]))")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -89,8 +90,9 @@ def _on_the_site(page: Path) -> str:
 
 
 def _with_breaks(code: re.Match[str]) -> str:
-    """Inline code that a narrow column may break after the dots and underscores of identifiers."""
-    return IDENTIFIER_JOINT.sub(r"\1<wbr>", code[0])
+    """Inline code that a narrow column may break after the dots and underscores of identifiers, and not inside options."""
+    whole = OPTION.sub(r'<span class="option">\g<0></span>', code[0])
+    return IDENTIFIER_JOINT.sub(r"\1<wbr>", whole)
 
 
 def _outside_navigation(pages: list[Path]) -> list[str]:

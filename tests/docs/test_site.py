@@ -24,7 +24,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "zensical.toml").write_text(CONFIGURATION)
     (tmp_path / "README.md").write_text("# Home\n\n[one](docs/one.md#a-heading), [code](docs)\n")
     (tmp_path / "docs" / "one.md").write_text(
-        "# One\n\n## A heading\n\n[a file](two.yaml), `spec.grid.around`, `calls_total`, `0.5`\n\n    isoloss a.b.c\n"
+        "# One\n\n## A heading\n\n[a file](two.yaml), `spec.grid.around`, `calls_total`, `0.5`, `fit --out-file F`\n\n    isoloss a.b.c\n"
     )
     (tmp_path / "docs" / "two.yaml").write_text("a: 1\n")
     monkeypatch.setattr(site, "CHECKOUT", tmp_path)
@@ -49,6 +49,7 @@ def test_identifiers_break_at_dots_and_underscores_and_commands_do_not(checkout:
     assert "<code>spec.<wbr>grid.<wbr>around</code>" in page
     assert "<code>calls_<wbr>total</code>" in page
     assert "<code>0.5</code>" in page
+    assert '<code>fit <span class="option">--out-file</span> F</code>' in page
     assert "a.b.c" in page
 
 
