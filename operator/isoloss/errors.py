@@ -9,6 +9,12 @@ class BadInput(ValueError):
     """A file, a table, a sweep or an option cannot be used; the message names it and says why.
 
     Base class of `BadTable`, `BadSweep` and `UnknownLaw`.
+
+    >>> try:
+    ...     isoloss.read_runs("no-such-table.csv")
+    ... except isoloss.BadInput as error:
+    ...     print(error)
+    no-such-table.csv: No such file or directory: check its path
     """
 
 

@@ -27,6 +27,8 @@ def fit_laws(
     Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
     run's numbers are impossible (negative losses, tokens out of order, a unit that a table is refused for) or
     `options.exclude` has a name that no run has.
+
+    >>> laws = isoloss.fit_laws("runs.csv")
     """
     if options is not None and not isinstance(options, FitOptions):
         raise TypeError(f"fit_laws takes options as FitOptions, not {type(options).__name__}")

@@ -15,12 +15,18 @@ MAX_LAWS_BYTES = 64 * 2**20
 
 
 def write_laws(laws: Laws, path: Path | str) -> None:
-    """Write laws as JSON. Raises BadInput if the file cannot be written."""
+    """Write laws as JSON. Raises BadInput if the file cannot be written.
+
+    >>> isoloss.write_laws(laws, "laws.json")
+    """
     write_file(Path(path), json.dumps(laws_to_json(laws), allow_nan=False))
 
 
 def read_laws(source: str | Path) -> Laws:
-    """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source."""
+    """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source.
+
+    >>> laws = isoloss.read_laws("laws.json")
+    """
     if "://" in str(source):
         return _stored(str(source))
     if is_table(str(source)):

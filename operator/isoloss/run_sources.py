@@ -22,6 +22,9 @@ def read_runs(
     `{"loss": "eval/loss", "tokens": "step*batch_size*sequence_length"}`, and `settings` is a table with one row for each run
     that has what the tables lack. `weights` chooses between the losses of averaged and raw weights of a sweep; a table has only one kind. Raises BadInput naming the source, and the row and column of
     a table, and TypeError for what is no source.
+
+    >>> runs = isoloss.read_runs("runs.csv")
+    >>> probes = isoloss.read_runs("history.csv", settings="settings.csv", columns={"loss": "eval/loss"})
     """
     given = [_source(source) for source in sources]
     names = [source for source in given if isinstance(source, str)]

@@ -31,7 +31,12 @@ Weights = Literal["averaged", "raw"]
 
 @dataclass(frozen=True, repr=False)
 class RunSet:
-    """Runs from wherever they are, and warnings about what was left out."""
+    """Runs from wherever they are, and warnings about what was left out.
+
+    >>> runs = isoloss.read_runs("runs.csv")
+    >>> len(runs.runs), runs.warnings
+    (75, ())
+    """
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()

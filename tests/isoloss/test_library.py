@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import doctest
 import io
 import operator
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import isoloss
+from isoloss import datasets
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 
 README = Path(__file__).parents[2] / "README.md"
@@ -72,3 +74,32 @@ def test_the_guide_runs_from_top_to_bottom_and_prints_what_it_says(
 
 def test_the_readmes_example_prints_what_it_says() -> None:
     run_blocks(README)
+
+
+@pytest.mark.parametrize("name", isoloss.__all__)
+def test_each_name_has_an_example_that_runs(
+    name: str, desk: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With runs, laws, a query and its answer at hand, as in a notebook."""
+    monkeypatch.chdir(str(desk["folder"]))
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    (found,) = finder.find(getattr(isoloss, name), name, globs={"isoloss": isoloss, **desk})
+    assert found.examples
+    output = io.StringIO()
+    assert runner.run(found, out=output.write).failed == 0, output.getvalue()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "runs.csv").write_text(datasets.sample_text(datasets.RUNS))
+    (folder / "probes.csv").write_text(datasets.sample_text(datasets.PROBES))
+    header, first, *_ = datasets.sample_text(datasets.RUNS).splitlines()
+    (folder / "history.csv").write_text(f"{header.replace('loss', 'eval/loss')}\n{first}\n")
+    (folder / "settings.csv").write_text(f"run,optimizer\n{first.partition(',')[0]},AdamW\n")
+    runs = isoloss.read_runs(str(folder / "runs.csv"))
+    laws = isoloss.fit_laws(runs)
+    isoloss.write_laws(laws, folder / "laws.json")
+    query = isoloss.PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+    answer = isoloss.predict(laws, query)
+    return {"folder": folder, "runs": runs, "laws": laws, "query": query, "answer": answer}

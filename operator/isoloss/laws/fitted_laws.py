@@ -34,7 +34,11 @@ STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Re
 
 @dataclass(frozen=True, repr=False)
 class Laws:
-    """The whole result of a fit. A notebook shows it as a table, which `summary` has as text."""
+    """The whole result of a fit. A notebook shows it as a table, which `summary` has as text.
+
+    >>> laws = isoloss.read_laws("laws.json")
+    >>> answer = laws.predict(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+    """
 
     status: Status
     learning_rate: results.HyperparameterLaw

@@ -39,6 +39,9 @@ class Run:
     """One training run: constant (N, B, LR), a loss trajectory over tokens.
 
     `tokens` and `losses` have one entry per evaluation, in order of tokens.
+
+    >>> run = isoloss.Run("a", 30e6, 64, 2048, 1e-3, tokens=[1e9, 2e9], losses=[4.0, 3.8])
+    >>> laws = isoloss.fit_laws([*isoloss.read_runs("runs.csv").runs, run])
     """
 
     name: str
@@ -139,7 +142,12 @@ NO_MINIMUM = frozenset(
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no answer, typed; `message` is a sentence that a user can act on."""
+    """Why there is no answer, typed; `message` is a sentence that a user can act on.
+
+    >>> refusal = laws.predict(initial_loss=1.2, params=1e9, cpt_tokens=5e9).refusals[0]
+    >>> refusal.reason.value
+    'InitialLossBelowIrreducible'
+    """
 
     reason: RefusalReason
     message: str
@@ -152,7 +160,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit."""
+    """How to fit.
+
+    >>> options = isoloss.FitOptions(bootstrap_samples=50, exclude=("n30m-b32-lr0.002",))
+    >>> laws = isoloss.fit_laws("runs.csv", options)
+    """
 
     irreducible_loss: float | None = None
     """Nats per token; None: free."""

@@ -32,7 +32,11 @@ BUDGETS = ("cpt_flops", "cpt_tokens", "total_flops")
 
 @dataclass(frozen=True)
 class PredictionQuery:
-    """What is asked. Exactly one budget: cpt_flops, cpt_tokens (needs params) or total_flops."""
+    """What is asked. Exactly one budget: cpt_flops, cpt_tokens (needs params) or total_flops.
+
+    >>> query = isoloss.PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+    >>> answer = isoloss.predict(laws, query)
+    """
 
     initial_loss: float | None = None
     """Loss of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
@@ -193,7 +197,12 @@ class BatchSizeRange:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer."""
+    """The answer.
+
+    >>> answer = laws.predict(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+    >>> f"{answer.learning_rate.value:.1e}, {answer.batch_size.value:.0f} sequences"
+    '2.0e-04, 262 sequences'
+    """
 
     learning_rate: Interval
     batch_size: Interval
@@ -269,7 +278,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Refused:
-    """No answer, and every reason for it."""
+    """No answer, and every reason for it.
+
+    >>> isinstance(laws.predict(initial_loss=1.2, params=1e9, cpt_tokens=5e9), isoloss.Refused)
+    True
+    """
 
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()

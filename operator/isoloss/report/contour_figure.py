@@ -30,6 +30,8 @@ def plot_contours(laws: Laws) -> drawing.Figure:
 
     Rows are sizes, columns loss levels from the highest to the lowest that the size covers; levels without an optimum inside
     the grid are left out, with a line that says so.
+
+    >>> figure = isoloss.plot_contours(laws)
     """
     levels = [
         (contour, _optimum_of(laws, contour))

@@ -43,6 +43,8 @@ def plot_laws(
     A prediction is a star on the curves, with an arrow from what its estimate gives for a run from scratch; with the
     checkpoint's loss in nats per token, C_pre is marked, too. `known_optimum` is a learning rate and a batch size, in
     sequences, that are known to be the best for a run from scratch of the prediction's total compute.
+
+    >>> figure = isoloss.plot_laws(laws, answer)
     """
     if not any_law(laws):
         return _nothing(laws)

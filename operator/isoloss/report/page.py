@@ -121,6 +121,8 @@ def render_report(
     `points` the runs are listed, without `savings` the cost is left out, and without `figures` they are drawn here.
     `no_answer` is why there is no prediction although one was asked for. `probed` is the validation of the prediction. `status` is that of the sweep whose runs these are; unless it `is_over`, its progress
     is shown, and a refused law is not yet there. Of a sweep that has nothing to fit, no laws are shown.
+
+    >>> page = isoloss.render_report(laws, runs.runs, prediction=answer, initial_loss=2.75)
     """
     drawn = figures or draw_figures(
         laws, runs, prediction, initial_loss=initial_loss, probed=probed

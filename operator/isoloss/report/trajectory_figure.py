@@ -93,6 +93,8 @@ def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> Figure:
 
     Of each size the runs that end nearest to the best are drawn strongly: shades show the learning rate, line styles the batch
     size.
+
+    >>> figure = isoloss.plot_trajectories(laws, runs)
     """
     runs = runs.runs if isinstance(runs, RunSet) else tuple(runs)
     by_size: dict[float, list[Run]] = defaultdict(list)

@@ -87,6 +87,12 @@ def validate(
     Raises InvalidProbes if no probe is at the answer, probes are longer
     than the budget or of a model above the target's size or below a third of it, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
+
+    >>> from isoloss.validation import probes_of_runs
+    >>> probes, tokens = probes_of_runs(isoloss.read_runs("probes.csv").runs)
+    >>> judged = isoloss.validate(laws, query, probes, probe_flops=6 * 1e9 * tokens)
+    >>> judged.reason.value
+    'AnswerHolds'
     """
     if query.total_flops is not None:
         raise InvalidProbes(

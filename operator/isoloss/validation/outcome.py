@@ -87,7 +87,14 @@ class Refined:
 
 @dataclass(frozen=True)
 class Validation:
-    """Whether an answer holds, and by how much not."""
+    """Whether an answer holds, and by how much not.
+
+    >>> from isoloss.validation import probes_of_runs
+    >>> probes, tokens = probes_of_runs(isoloss.read_runs("probes.csv").runs)
+    >>> judged = isoloss.validate(laws, query, probes, probe_flops=6 * 1e9 * tokens)
+    >>> judged.validated
+    True
+    """
 
     validated: bool | None
     """None: unknown."""

@@ -64,6 +64,10 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     Batch sizes, those of the query included, are in sequences of its own length, or of the laws' if it has none. Raises
     ValueError for a query that contradicts itself (two budgets, tokens without params), TypeError for what is no laws or
     no query.
+
+    >>> answer = isoloss.predict(laws, query)
+    >>> isinstance(answer, isoloss.Refused)
+    False
     """
     if not isinstance(laws, Laws) or not isinstance(query, PredictionQuery):
         given = f"{type(laws).__name__} and {type(query).__name__}"
