@@ -67,6 +67,7 @@ MISTAKES: list[tuple[str, Any, str, str]] = [
     ("tolerations", [{"key": "a", "operator": "exists"}], "/tolerations/0/operator", "'Exists'"),
     ("strategy.type", "Rolling", "/strategy/type", "'RollingUpdate'"),
     ("resources.limits.cpu", "two", "resources.limits.cpu: two", "write 2 or 500m"),
+    ("resources.limits.memory", "2048", "resources.limits.memory: 2048 is in bytes", "write 2048Mi"),
     ("resources.requests.memory", "512MB", "resources.requests.memory: 512MB", "write 2Gi or 2G"),
     ("resources.request", {"cpu": 1}, "resources.request", "must be limits, requests or claims"),
     ("extraVolumeMounts", [{"name": "sweeps", "mountPath": "/mnt"}], "extraVolumeMounts: sweeps", "add it"),

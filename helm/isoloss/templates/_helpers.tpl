@@ -123,6 +123,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and $limit (eq $has "0") -}}
+{{- fail (printf "resources.limits.memory: %v is in bytes: write %vMi" $limit $limit) -}}
+{{- end -}}
 {{- if and $has (gt $needs (int64 $has)) -}}
 {{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB: raise the limit, or lower fits" $limit $has $fits $each $needs) -}}
 {{- end -}}

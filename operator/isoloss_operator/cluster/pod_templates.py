@@ -58,7 +58,7 @@ def _merge_objects(base: Mapping[str, Json], change: Mapping[str, Json], path: s
 def _merge_maps(base: Json, change: Json, path: str) -> Json:
     for value in (base, change):
         if not isinstance(value, Mapping):
-            raise BadPodTemplate(f"{path}: must be an object")
+            raise BadPodTemplate(f"{path}: must be an object: write NAME: VALUE below it")
     return {name: value for name, value in {**base, **change}.items() if value is not None}
 
 

@@ -375,7 +375,7 @@ MANIFESTS = [
     ("labels: {team: pre-training}", "labels: {team: 7}", "podTemplate.metadata.labels.team", "put it into quotes"),
     ("labels: {team: pre-training}", "labels: {team: pre training}", "podTemplate.metadata.labels.team", "at most 63 letters, digits"),
     ("{nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}", "{gpu: true}", "podTemplate.spec.nodeSelector.gpu", "put it into quotes"),
-    ("{nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}", "[gpu]", "podTemplate.spec.nodeSelector", "must be an object"),
+    ("{nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}", "[gpu]", "podTemplate.spec.nodeSelector", "write NAME: VALUE below it"),
     ("nvidia.com/gpu: 1,", "nvidia.com/gpu: -1,", "limits.nvidia.com/gpu", "a whole number of devices, 0 to"),
     ("head_dim: 128", "head_dim: 63", "proxies[0].model.config.head_dim", "make it even"),
     ("vocab_size: 131072", "vocab_size: 131k", "proxies[0].model.config.vocab_size", "a positive integer"),
