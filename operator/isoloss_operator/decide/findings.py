@@ -1,5 +1,5 @@
-"""What the conditions of a sweep say once its points are known: what holds them up, or how far they are; the laws; what to
-watch out for.
+"""The status of a sweep. What its conditions say once its points are known: what holds them up, or how far they are; the
+laws; what to watch out for. Its numbers are made in status.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Jobs to create, and how Jobs and unusable objects go."""
+"""Jobs to create, and how Jobs go."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

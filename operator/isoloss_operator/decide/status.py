@@ -245,7 +245,7 @@ def _is_wanted(record: PointRecord) -> bool:
     return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
 
 
-# ------------------------------------------------------------------------------ how far a search is
+# ------------------------------------------------------------------------------- how far a search is
 
 
 def search_status(

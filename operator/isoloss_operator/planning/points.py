@@ -1,4 +1,4 @@
-"""Which points a sweep trains, what each costs and what it is called.
+"""Which corpus a sweep prepares, which points it trains on it, what each costs and what it is called.
 
 Deterministic: the same spec and corpus give the same points, keys and Job names after every restart.
 """
