@@ -15,6 +15,7 @@ from isoloss_trainer.foreign_model import load_network, load_shapes
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadData
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH, uri
+from tests.isoloss_trainer.families import FAMILIES
 from tests.support import published_configs
 
 SCALED = {"factor": 4.0, "original_max_position_embeddings": 16}
@@ -127,6 +128,24 @@ def test_a_router_that_transformers_computes_in_another_way_is_refused(
     folder = saved(tmp_path, DEEPSEEK, changes)
     with pytest.raises(BadData, match="alone"):
         load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_a_cap_that_the_model_around_the_text_leaves_out_is_refused(
+    tmp_path: Path, cap: float | None
+) -> None:
+    """Gemma 3 with a vision tower, in transformers 5.23: the text's model alone has the cap."""
+    from transformers import AutoConfig
+
+    config = {**FAMILIES["gemma3"]}
+    config["text_config"] = {**config["text_config"], "final_logit_softcapping": cap}
+    AutoConfig.for_model("gemma3", **config).save_pretrained(tmp_path)
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+    if cap is None:
+        load_shapes(tmp_path, uri(tmp_path), torch.float32, SEQUENCE_LENGTH)
+        return
+    with pytest.raises(BadData, match=r"final_logit_softcapping is 3\.0 in text_config"):
+        load_shapes(tmp_path, uri(tmp_path), torch.float32, SEQUENCE_LENGTH)
 
 
 def test_published_configurations_have_no_contradictions() -> None:

@@ -38,6 +38,21 @@ def contradiction(described: Mapping[str, Any], config: Any, sequence_length: in
     return found or next(_unread(settings, read, sequence_length), None)
 
 
+def uncapped(network: Any) -> str | None:
+    """Why a model around the one of its text_config, which reads images too, computes other logits than that one; None if it
+    does not. Its own class has to name a cap on logits."""
+    text = network.config.get_text_config()
+    if text is network.config:
+        return None
+    source = inspect.getsource(type(network))
+    for name in model_settings.LOGIT_CAPS:
+        cap = getattr(text, name, None)
+        if cap and name not in source:
+            kind = type(network).__name__
+            return f"{name} is {cap!r} in text_config, and transformers' {kind} caps nothing: give the text's model alone"
+    return None
+
+
 def _other_architecture(described: Mapping[str, Any], config: Any) -> str | None:
     from transformers.models.auto.configuration_auto import model_type_to_module_name
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -171,6 +171,8 @@ def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int
         network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
         if network.get_output_embeddings() is None:
             raise _bad_family(config, uri, "has no output matrix")
+        if why := foreign_config.uncapped(network):
+            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
     if "quantization_config" not in described:
         _refuse_codes(folder, uri)
     return network
