@@ -6,6 +6,11 @@
 # With: torch 2.15.0 in both, Python 3.13.0 and 3.12.1, on 2026-11-29. PYTHON13 and PYTHON12 name other interpreters of these.
 # Fails if that is so no more.
 set -eu
+# pyenv puts only the selected versions on PATH unless PYENV_VERSION lists all.
+if command -v pyenv >/dev/null; then
+    PYENV_VERSION=$(pyenv versions --bare | sort -rV | paste -sd: -)
+    export PYENV_VERSION
+fi
 uv=$("$(dirname "$0")/../scripts/find-uv.sh")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
