@@ -27,7 +27,8 @@ helm=$(.venv/bin/python -c 'from devcluster.build import tool_path; print(tool_p
 echo "==> The site"
 .venv/bin/python scripts/site.py
 
-if command -v buildah docker podman >/dev/null 2>&1; then
+# One by one: of several names some shells look up the first alone.
+if command -v buildah >/dev/null || command -v docker >/dev/null || command -v podman >/dev/null; then
     echo "==> The images"
     .venv/bin/python -m images
 else
