@@ -70,6 +70,7 @@ TABLES: dict[str, Callable[[int, Row], Row]] = {
     "maybe": each("diverged", lambda _: "maybe"),
     "empty-rate": one("learning_rate", ""),
     "comma": each("loss", lambda row: row["loss"].replace(".", ",")),
+    "devices": lambda _, row: {**row, "batch_size": str(int(row["batch_size"]) // 8), "world_size": "8"},
     "percent": each("learning_rate", lambda row: f"{float(row['learning_rate']) * 100:g}%"),
 }  # fmt: skip
 
@@ -233,6 +234,7 @@ COMMANDS = [
     ("fit runs.csv --settings runs.csv", "row 3, column run", "one row per run is expected"),
     ("fit nowhere.csv", "nowhere.csv", "check its path"),
     ("fit laws.json", "laws.json", "laws go to isoloss predict"),
+    ("fit devices.csv", "column batch_size", "--column 'batch_size=batch_size*world_size'"),
     ("fit twice-header.csv", "column loss", "twice"),
     ("fit percent.csv", "row 2, column learning_rate", "is not a number: write 0.0"),
     ("fit utf16.csv", "utf16.csv", "save it as UTF-8"),
