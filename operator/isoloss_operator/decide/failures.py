@@ -147,6 +147,10 @@ class Failure:
         """Whether the next attempt should run with half the micro-batch."""
         return self.kind in (FailureClass.HOST_OUT_OF_MEMORY, FailureClass.MEMORY_REFUSED)
 
+    def in_words(self, field: str, limit: int) -> str:
+        """The message, led by the manifest's field if one is to blame, in at most `limit` bytes."""
+        return shortened(f"{field}: {self.message}" if field else self.message, limit)
+
 
 def classify(job: ObservedJob) -> Failure:
     """Why a finished Job has no usable result (absent, or not read yet: the caller knows)."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from isoloss.formatting import shortened
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.attempts import (
     after_failure,
@@ -220,8 +219,7 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             continue  # another version's, which may have written something else
         field = spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=observed.now)
-        message = f"{field}: {failure.message}" if field else failure.message
-        attempts = replace(ended, last_message=shortened(message, MAX_LAST_MESSAGE))
+        attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
         where, asked = task.labels.name, task.asked
         refused = (
             configuration_error(failure, job, observed.generation, where, field, asked) or refused
