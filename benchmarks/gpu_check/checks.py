@@ -10,14 +10,28 @@ from typing import Any
 import torch
 
 from benchmarks.bench_trainer import compare
-from benchmarks.gpu_check.steps import attention_times, equal_bits, gradients_of, small_models
+from benchmarks.gpu_check.steps import (
+    attention_times,
+    compiled_steps,
+    equal_bits,
+    gradients_of,
+    small_models,
+)
 from benchmarks.gpu_check.training import train
-from benchmarks.gpu_check.whole_runs import interrupted_run, random_checkpoint_loss, run_on_several
+from benchmarks.gpu_check.whole_runs import (
+    interrupted_run,
+    quantized_loss,
+    random_checkpoint_loss,
+    run_on_several,
+)
 from benchmarks.trainer_rivals import SHAPES, Shape
+from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_trainer.attempt import versions
+from tests.support.published_configs import PUBLISHED
 
 Found = dict[str, Any]
 GPU_MODELS = ("dense-100m", "moe-100m", "dense-500m", "moe-500m")
+FAMILY_PARAMETERS, TOY_PARAMETERS = 400_000_000, 10_000_000
 SPEED_SECONDS = 400
 """After which no further round of a comparison begins."""
 
@@ -79,6 +93,26 @@ def deterministic(setting: Setting) -> Found:
     }
 
 
+def families(setting: Setting) -> Found:
+    """Two compiled steps of a proxy of each family that `isoloss init` scales, as small as its rules make it."""
+    names = ("Llama-3-8B", "Qwen3-30B-A3B") if setting.toy else PUBLISHED
+    found: Found = {}
+    for name in names:
+        published, vocabulary = PUBLISHED[name], {"vocab_size": 4096}
+        proxy = (
+            derive_proxy({**published, **vocabulary}, TOY_PARAMETERS)
+            if setting.toy
+            else {**derive_proxy(published, FAMILY_PARAMETERS), **vocabulary}
+        )
+        found[name] = compiled_steps(proxy, setting.device)
+    return found
+
+
+def eight_bits(setting: Setting) -> Found:
+    """The initial loss of a checkpoint in FP8 with a scale for each block."""
+    return quantized_loss(setting.folder / "eight-bits", toy=setting.toy)
+
+
 def _training(model: str) -> Check:
     def training(setting: Setting) -> Found:
         """Ours alone, from the first step to a checkpoint."""
@@ -135,6 +169,8 @@ CHECKS: dict[str, Check] = {
     "agreement": agreement,
     "deterministic": deterministic,
     "attention": attention,
+    "families": families,
+    "eight-bits": eight_bits,
     **{f"training-{model}": _training(model) for model in GPU_MODELS},
     "interruption": interruption,
     "several-gpus": several_gpus,

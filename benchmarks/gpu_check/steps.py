@@ -119,6 +119,36 @@ def equal_bits(model: str, device: str, *, wanted: bool) -> str:
     return "equal" if torch.equal(*ends) else "different"
 
 
+def compiled_steps(config: dict[str, Any], device: str) -> dict[str, Any]:
+    """Two steps with compiled layers in bfloat16: their losses, graphs and time, or why there are none."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    try:
+        learner, batch = learner_of(config, device, "bf16")
+        if device == "cpu":
+            learner.model.prepare_layers(recompute=False, compiled=True, backend="aot_eager")
+        losses = []
+
+        def two() -> None:
+            with preferred_kernels(learner.world, "bf16"):
+                for number in (1, 2):
+                    facts = learner.step(batch, number * batch[:, 1:].numel())
+                    losses.append(float(facts.loss))
+
+        took = seconds(device, two)
+    except RuntimeError as error:
+        return {"failed": str(error).splitlines()[0][:200]}
+    return {
+        "first loss, nats": losses[0],
+        "second loss, nats": losses[1],
+        "graphs": counters["stats"]["unique_graphs"],
+        "graph breaks": sum(counters["graph_break"].values()),
+        "s": took,
+    }
+
+
 def attention_times(model: str, device: str, *, toy: bool) -> dict[str, Any]:
     """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run; where values
     are narrower than queries, also with padded ones."""

@@ -19,6 +19,7 @@ from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer import builders
+from tests.isoloss_trainer.block_codes import save_pair
 from tests.support.models import example_model
 from tests.support.published_configs import LLAMA_3_2_1B
 
@@ -147,12 +148,7 @@ def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
     manifest, store = prepared(folder, length)
     config = example_model("dense-tiny", builders.VOCABULARY) if toy else LLAMA_1B
     build_network(config, seed=0).to(torch.bfloat16).save_pretrained(folder / "model")
-    precision = "float32" if toy else "bf16"
-    options = {"sequence_length": length, "precision": precision}
-    task = builders.evaluate_task(manifest, store, f"file://{folder}/model", **options)
-    events = _events(task)
-    path = layout.evaluation_result(task.config.key)
-    result = Store(store).read_record(path, records.EvaluationResult)
+    result, events = _evaluated(manifest, store, folder / "model", length, toy=toy)
     loading = next(event["seconds"] for event in events if event["event"] == "loaded")
     return {
         "loss, nats": result.loss,
@@ -161,6 +157,33 @@ def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
         "to load, s": loading,
         "tokens/s": result.evaluated_tokens / max(1e-9, result.accelerator_seconds - loading),
     }
+
+
+def quantized_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
+    """The loss of a checkpoint in 8 bits, and of the numbers that its codes stand for: equal, whether or not the device
+    computes with such codes."""
+    manifest, store = prepared(folder, LENGTH)
+    config = example_model("dense-tiny", builders.VOCABULARY)
+    losses = []
+    for saved in save_pair(folder, config):
+        result, _ = _evaluated(manifest, store, saved, LENGTH, toy=toy)
+        losses.append(result.loss)
+    return {
+        "loss of the numbers, nats": losses[0],
+        "codes off by, nats": abs(losses[1] - losses[0]),
+    }
+
+
+def _evaluated(
+    manifest: records.DataManifest, store: str, checkpoint: Path, length: int, *, toy: bool
+) -> tuple[records.EvaluationResult, list[dict[str, Any]]]:
+    """The result of an evaluation, in bfloat16 on a GPU, and what it logged. Raises RuntimeError where it failed."""
+    precision = "float32" if toy else "bf16"
+    options = {"sequence_length": length, "precision": precision}
+    task = builders.evaluate_task(manifest, store, f"file://{checkpoint}", **options)
+    events = _events(task)
+    path = layout.evaluation_result(task.config.key)
+    return Store(store).read_record(path, records.EvaluationResult), events
 
 
 def _events(task: records.EvaluateTask) -> list[dict[str, Any]]:

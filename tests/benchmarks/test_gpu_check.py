@@ -58,6 +58,21 @@ def test_losses_and_gradients_agree_with_the_reference(found) -> None:
 
 @pytest.mark.slow
 @pytest.mark.whole
+def test_families_train_two_compiled_steps(found) -> None:
+    for row in found["families"].values():
+        assert row["second loss, nats"] < row["first loss, nats"]
+        assert row["graph breaks"] == 0
+        assert row["graphs"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_a_checkpoint_in_eight_bits_has_the_loss_of_its_numbers(found) -> None:
+    assert found["eight-bits"]["codes off by, nats"] < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.whole
 def test_attention_is_timed_with_each_kernel(found) -> None:
     """A CPU has flash attention alone."""
     for row in found["attention"].values():
