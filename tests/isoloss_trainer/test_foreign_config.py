@@ -22,6 +22,8 @@ SCALED = {"factor": 4.0, "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", **SCALED}
 DEFAULT = {"rope_theta": 10_000.0, "rope_type": "default"}
 EPS, ACT = "rms_norm_eps", "hidden_act"
+OF_SEVERAL = ("gemma4_assistant", "musicgen", "musicgen_melody")
+"""Families whose configuration takes those of other models."""
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a factor of rope without its type": ({"rope_scaling": SCALED}, "rope_scaling has a factor"),
@@ -119,6 +121,21 @@ def test_a_setting_that_transformers_would_pass_over_is_refused_by_name(
 def test_a_setting_without_effect_is_passed_over(tmp_path: Path, case: str) -> None:
     folder = saved(tmp_path, LLAMA, WITHOUT_EFFECT[case])
     load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+
+
+def test_no_family_of_transformers_contradicts_itself() -> None:
+    """With what it takes for all that is left out; some have the model of another family, or no rotary positions."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = {}
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        if kind in OF_SEVERAL:
+            continue
+        config = CONFIG_MAPPING[kind]()
+        why = contradiction(config.to_dict(), config, SEQUENCE_LENGTH)
+        found |= {kind: why} if why else {}
+    assert found == {}
 
 
 @pytest.mark.parametrize("changes", [{"scoring_func": "softmax"}, {"topk_method": "greedy"}])

@@ -4,9 +4,10 @@ transformers takes a setting that it does not know without a word and computes w
 that was trained, with a loss that looks like any other.
 """
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 from isoloss_contract import model_settings
@@ -75,17 +76,15 @@ def _other_architecture(described: Mapping[str, Any], config: Any) -> str | None
 def _rope(settings: Mapping[str, Any], config: Any) -> str | None:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    kinds = {getattr(config, "rope_parameters", None) and config.rope_parameters.get("rope_type")}
-    if unknown := kinds - {*ROPE_INIT_FUNCTIONS, "default", None}:
-        return f"transformers has no rope_type {unknown.pop()!r}: it has {', '.join(ROPE_INIT_FUNCTIONS)}"
+    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if kind not in (*ROPE_INIT_FUNCTIONS, "default", None):
+        return f"transformers has no rope_type {kind!r}: it has {', '.join(ROPE_INIT_FUNCTIONS)}"
     return model_settings.rope_contradiction(settings)
 
 
 def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> Iterator[str]:
     """Settings that change what a model computes, and that the source of this one does not name."""
-    kind, home = config.model_type, type(config).__module__
-    modules = (home, home.replace(".configuration_", ".modeling_"))
-    source = "".join(inspect.getsource(importlib.import_module(name)) for name in modules)
+    kind, source = config.model_type, _source(config)
     given = {name for name, each in settings.items() if each is not None and name not in source}
     for names in SYNONYMS:
         # Generic code reads rope_theta.
@@ -107,6 +106,16 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
     for name, value in ONLY.get(kind, {}).items():
         if settings.get(name) not in (None, value):
             yield f"{name} is {settings[name]!r}, and transformers' model of type {kind} computes with {value!r} alone"
+
+
+def _source(config: Any) -> str:
+    """Of a family's configuration and of its model, which some families take from another one."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    home = type(config).__module__
+    own = home.replace(".configuration_", ".modeling_")
+    model = own if find_spec(own) else MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__module__
+    return "".join(inspect.getsource(import_module(name)) for name in (home, model))
 
 
 def _value(config: Any, name: str) -> Any:
