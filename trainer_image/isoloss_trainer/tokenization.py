@@ -273,17 +273,20 @@ class Losing:
         is no normalizer."""
         if self._normalizer is None:
             return None
+        counts = Counter(text)
+        canonical = {character: _canonical(character) for character in counts}
         groups: dict[str, Counter[str]] = {}
-        for character, count in Counter(text).items():
+        for character, count in counts.items():
             group = groups.setdefault(self._form(character), Counter())
-            group[_canonical(character)] += count
+            group[canonical[character]] += count
         rare = {
             character
             for form, group in groups.items()
             for character in group
             if not form or character != group.most_common(1)[0][0]
         }
-        marked = np.array([_canonical(each) in rare for each in text], dtype=np.bool_)
+        marks = {character: form in rare for character, form in canonical.items()}
+        marked = np.array([marks[each] for each in text], dtype=np.bool_)
         for found in re.finditer("  +", text) if self._joins_spaces else ():
             marked[found.start() + 1 : found.end()] = True
         return marked
