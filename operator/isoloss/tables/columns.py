@@ -112,7 +112,7 @@ class Columns:
         found = self.lookup.setting(name)
         if found is None:
             return None
-        if name in LEFT:
+        if name in LEFT and not self.lookup.is_ours:
             if name == "seed" and len({text_of(cell) for cell in found.cells}) == 1:
                 return None
             self.lookup.warn(

@@ -36,6 +36,8 @@ class Lookup:
     """The run of each row."""
     settings: Mapping[str, Sequence[Any]]
     settings_source: str
+    is_ours: bool = False
+    """Whether the table has our columns, apart from those that options give: loss is then the held-out one."""
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class Lookup:
             self._refuse_difference(name, (found, column), (other, other_column))
         if name == "learning_rate" and tier.kind is Kind.LOGGED:
             self._refuse_last_of_schedule(found, column)
-        elif known.doubt:
+        elif known.doubt and not (self.is_ours and column == name):
             self.doubt(name, found, known.doubt)
         elif name == STEP and column == STEP and "timestamp" in self.table.columns:
             self.doubt(name, found, known_names.IN_TRACKIO)

@@ -59,6 +59,11 @@ class Naming:
         ours = set(_ours(header).values())
         return not self.expressions and self.settings is None and set(REQUIRED) <= ours
 
+    def completes(self, header: Collection[str]) -> bool:
+        """Whether a table has our columns, apart from those that options give."""
+        given = {each.column for each in self.expressions} - {"tokens", "loss"}
+        return self.settings is None and set(REQUIRED) <= given | set(header)
+
     def in_use(self, header: Sequence[str]) -> Collection[str]:
         """The columns to be read."""
         if self.is_ours(header):
@@ -159,7 +164,7 @@ def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
     run_label, runs = runs_of_rows(log, given)
     settings = settings_of_rows(runs, log, naming.settings)
     source = naming.settings.source if naming.settings else ""
-    lookup = Lookup(log, runs, settings, source)
+    lookup = Lookup(log, runs, settings, source, naming.completes(log.columns))
     columns = Columns(lookup, naming.expressions)
     found = columns.required() | columns.optional()
     cells: dict[str, Sequence[Any]] = {"run": runs}

@@ -152,6 +152,20 @@ def test_a_training_loss_is_taken_with_a_warning() -> None:
     )
 
 
+@pytest.mark.parametrize("given", ["sequence_length=4096", "params=2e8"])
+def test_our_own_columns_mean_what_they_say_beside_an_option_too(given: str) -> None:
+    """An option replaces or adds one column; loss, flops and seed are still those of this project."""
+    ours = changed(**{"eval/loss": None, "train/global_step": None, "global_step": None})
+    ours |= {"tokens": [1e9, 2e9, 4e9] * 2, "loss": LOGGED["eval/loss"]}
+    ours |= {"flops": [9e17, 1.8e18, 3.6e18] * 2, "seed": [1, 1, 1, 2, 2, 2]}
+    if given.startswith("params"):
+        del ours["params"]
+    table = read(ours, naming_of([given]))
+    assert table.warnings == ()
+    assert table.runs[0].flops_per_token == 9e8
+    assert [run.seed for run in table.runs] == ["1", "2"]
+
+
 @pytest.mark.parametrize("taken", ["train/loss", "eval/loss"])
 def test_held_out_losses_of_several_texts_are_named_where_another_loss_is_taken(
     taken: str,
