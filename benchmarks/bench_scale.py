@@ -24,7 +24,7 @@ from typing import Any
 
 import matplotlib
 
-from benchmarks.bare_loop import WRITERS, bare_loop, cluster_of, prepare, rival_body, train_jobs
+from benchmarks import bare_loop
 from benchmarks.byte_meter import Meter
 from benchmarks.scale_figures import Figures, Measured, over_rounds, read_figures, report
 from tests.faults.harness import BUCKET, Harness, own_harness
@@ -131,7 +131,7 @@ class Bench:
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store_port}",
             "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [f"s3://{BUCKET}"]}),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.25",
-            "ISOLOSS_JOB_WRITERS": str(WRITERS),
+            "ISOLOSS_JOB_WRITERS": str(bare_loop.WRITERS),
             "ISOLOSS_API_QPS": "0",
             # A warm cache of fonts, as in an image that has drawn a figure before.
             "MPLCONFIGDIR": matplotlib.get_cachedir(),
@@ -163,7 +163,7 @@ class Bench:
         operator.url()
         for sweep in sweeps:
             # The corpus is prepared beforehand, so that only points are measured.
-            prepare(sweep)
+            bare_loop.prepare(sweep)
             user.apply_sweep({**sweep, "spec": {**sweep["spec"], "suspend": True}})
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
@@ -228,20 +228,22 @@ class Bench:
 
     def _rival(self, case: Case, namespace: str, sweeps: list[Json], port: int) -> float:
         """Seconds that the bare loop takes to create the same Jobs."""
-        jobs = train_jobs(cluster_of(self.harness.plane.admin_kubeconfig), namespace)
+        jobs = bare_loop.train_jobs(
+            bare_loop.cluster_of(self.harness.plane.admin_kubeconfig), namespace
+        )
         place = self.harness.new_namespace(f"rival-of-{namespace}")
         user = User(self.harness.api_client, place)
         owner = user.apply_sweep({**sweeps[0], "spec": {**sweeps[0]["spec"], "suspend": True}})
-        bodies = [rival_body(job, owner, place) for job in jobs]
+        bodies = [bare_loop.rival_body(job, owner, place) for job in jobs]
         metered = _through(
             self.harness.plane.admin_kubeconfig, port, self.harness.directory / f"{place}.json"
         )
-        cluster = cluster_of(metered)
+        cluster = bare_loop.cluster_of(metered)
         journal = self.harness.journal
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
         loop = threading.Thread(
-            target=bare_loop, args=(cluster, place, bodies, PARALLELISM * case.sweeps)
+            target=bare_loop.bare_loop, args=(cluster, place, bodies, PARALLELISM * case.sweeps)
         )
         loop.start()
         _wait(lambda: len(journal.jobs_seen_at(place)) >= len(bodies), "the rival's Jobs")

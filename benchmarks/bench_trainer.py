@@ -42,20 +42,8 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
 
 import torch
 
+from benchmarks import trainer_rivals
 from benchmarks.offloading import Copies, load, offload, resident
-from benchmarks.trainer_rivals import (
-    OURS,
-    SHAPES,
-    TOY_SHAPES,
-    Entrant,
-    Rival,
-    Setting,
-    Shape,
-    absent,
-    first_micro_batch,
-    largest_divisor,
-    rivals,
-)
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.models import parameter_counts
 from isoloss_trainer.run_log import peak_of
@@ -88,35 +76,40 @@ def progress(words: str) -> None:
 
 
 def compare(
-    shape: Shape, rounds: int, seconds_at_most: float = float("inf")
+    shape: trainer_rivals.Shape, rounds: int, seconds_at_most: float = float("inf")
 ) -> dict[str, Measured | None]:
     """Measure ours against one rival after the other and print a table; None for one that runs out of memory.
 
     After a rival's share of `seconds_at_most` no further round with it begins; it has one at least.
     """
     started = time.monotonic()
-    setting = Setting.of(shape)
-    makers = rivals(setting)
-    progress(f"{shape.model}: first round of {OURS}")
-    own = _Turns(setting, makers.pop(OURS), shape.batch)
+    setting = trainer_rivals.Setting.of(shape)
+    makers = trainer_rivals.rivals(setting)
+    progress(f"{shape.model}: first round of {trainer_rivals.OURS}")
+    own = _Turns(setting, makers.pop(trainer_rivals.OURS), shape.batch)
     found: dict[str, Measured | None] = {}
     for number, (name, rival) in enumerate(makers.items(), 1):
         end = started + seconds_at_most * number / len(makers)
         found[name] = _against(setting, own, name, rival, rounds, end)
         progress(f"{shape.model}: {name} {_line(found[name])}")
-    found = {OURS: _measured(setting, own, []) if own.fits else None, **found}
+    found = {trainer_rivals.OURS: _measured(setting, own, []) if own.fits else None, **found}
     print_table(setting, found)
     return found
 
 
 def _against(
-    setting: Setting, own: _Turns, name: str, rival: Rival, rounds: int, end: float
+    setting: trainer_rivals.Setting,
+    own: _Turns,
+    name: str,
+    rival: trainer_rivals.Rival,
+    rounds: int,
+    end: float,
 ) -> Measured | None:
     """Rounds of both in turns until `end`. The rival is gone afterwards: not all would fit on the host."""
     gc.collect()  # the last rival's tensors wait on the host, in cycles
     model = setting.shape.model
     progress(f"{model}: first round of {name}")
-    theirs = _Turns(setting, rival, first_micro_batch(setting))
+    theirs = _Turns(setting, rival, trainer_rivals.first_micro_batch(setting))
     if not theirs.fits:
         return None
     before = len(own.seconds)
@@ -134,7 +127,9 @@ def _against(
 class _Turns:
     """An entrant that has the device when it is its turn, and its times."""
 
-    def __init__(self, setting: Setting, rival: Rival, size: int) -> None:
+    def __init__(
+        self, setting: trainer_rivals.Setting, rival: trainer_rivals.Rival, size: int
+    ) -> None:
         """`size`: sequences at once in the first attempt."""
         self._setting = setting
         self._waiting: Copies = []
@@ -142,10 +137,12 @@ class _Turns:
         self.peak_gib = 0.0
         self._entrant = self._first_round(rival, size)
 
-    def _first_round(self, rival: Rival, size: int) -> Entrant | None:
+    def _first_round(
+        self, rival: trainer_rivals.Rival, size: int
+    ) -> trainer_rivals.Entrant | None:
         """Compiles and finds the micro-batch; not counted."""
         while True:
-            entrant: Entrant | None = None
+            entrant: trainer_rivals.Entrant | None = None
             try:
                 entrant = rival(self._setting, size)
                 entrant.round()
@@ -160,7 +157,7 @@ class _Turns:
             self._empty()
             if size == 1:
                 return None
-            size = largest_divisor(self._setting.shape.batch, size // 2)
+            size = trainer_rivals.largest_divisor(self._setting.shape.batch, size // 2)
 
     @property
     def fits(self) -> bool:
@@ -196,7 +193,7 @@ class _Turns:
             torch.cuda.empty_cache()
 
 
-def _measured(setting: Setting, turns: _Turns, own: list[float]) -> Measured:
+def _measured(setting: trainer_rivals.Setting, turns: _Turns, own: list[float]) -> Measured:
     """`own`: the seconds of ours in the same rounds, if any."""
     rate = statistics.median(setting.tokens_per_round / t for t in turns.seconds)
     return Measured(
@@ -240,7 +237,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def print_table(setting: Setting, found: Mapping[str, Measured | None]) -> None:
+def print_table(setting: trainer_rivals.Setting, found: Mapping[str, Measured | None]) -> None:
     """What was trained, on what, and a line per rival."""
     shape = setting.shape
     clock = "CPU seconds" if setting.world.on_cpu else "seconds"
@@ -251,7 +248,7 @@ def print_table(setting: Setting, found: Mapping[str, Measured | None]) -> None:
     )
     for name, measured in found.items():
         print(f"  {name:28} {_line(measured)}")
-    for name, why in absent(setting).items():
+    for name, why in trainer_rivals.absent(setting).items():
         print(f"  {name:28} {why}")
 
 
@@ -275,13 +272,15 @@ def _line(measured: Measured | None) -> str:
 def parse(arguments: list[str] | None, *, cuda: bool) -> argparse.Namespace:
     """The command line; exits with a message where options are wrong or need a GPU that is not there."""
     parser = argparse.ArgumentParser(prog="bench_trainer", description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="default: all that suit")
+    parser.add_argument(
+        "--shape", choices=trainer_rivals.SHAPES, action="append", help="default: all that suit"
+    )
     parser.add_argument("--rounds", type=int, help="of each rival; default 5")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args(arguments)
     if options.rounds is not None and options.rounds < 2:
         parser.error("--rounds must be 2 or more: one round shows no spread")
-    large = [name for name in options.shape or () if name not in TOY_SHAPES]
+    large = [name for name in options.shape or () if name not in trainer_rivals.TOY_SHAPES]
     if large and not cuda:
         parser.error(f"--shape {large[0]} needs a GPU")
     if options.json and not options.json.absolute().parent.is_dir():
@@ -293,10 +292,10 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     cuda = torch.cuda.is_available()
     options = parse(arguments, cuda=cuda)
-    large = [name for name in SHAPES if name not in TOY_SHAPES]
+    large = [name for name in trainer_rivals.SHAPES if name not in trainer_rivals.TOY_SHAPES]
     found: dict[str, Any] = {"machine": machine()}
-    for name in options.shape or (large if cuda else TOY_SHAPES):
-        measured = compare(SHAPES[name], options.rounds or 5)
+    for name in options.shape or (large if cuda else trainer_rivals.TOY_SHAPES):
+        measured = compare(trainer_rivals.SHAPES[name], options.rounds or 5)
         found[name] = {k: m and dataclasses.asdict(m) for k, m in measured.items()}
         if options.json:
             options.json.write_text(json.dumps(found, indent=2) + "\n")

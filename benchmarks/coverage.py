@@ -19,8 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.science.noisy_steps import optimum
-from isoloss.laws import FitOptions, Laws, PredictionQuery, Refused, Run, fit_laws, predict
-from tests.support.synthetic import Bending, CurvedBySize, Deviating, Skewed, Surface, Synthetic
+from isoloss import laws as engine
+from tests.support import synthetic
 
 FACTORS = (1.0, 10.0, 50.0)
 FEWEST_ANSWERS = 6
@@ -36,7 +36,7 @@ class NoiseFloor:
     moves with D because the last term does not fall: trajectories cross late.
     """
 
-    base: Synthetic = field(default_factory=Synthetic)
+    base: synthetic.Synthetic = field(default_factory=synthetic.Synthetic)
     critical_batch: float = 1000.0
     slow_rate: float = 2.5e-5
     floor: float = 2500.0
@@ -91,16 +91,16 @@ GRIDS = {
 }
 
 
-def usual(rate: float = 2.2e-4, batch: float = 125.0, **changes: object) -> Synthetic:
+def usual(rate: float = 2.2e-4, batch: float = 125.0, **changes: object) -> synthetic.Synthetic:
     """A surface whose optimum at N = 2e8, D = 8e9 is as given."""
     shape = {"rate_at": (rate, -0.3, 0.05), "batch_at": (batch, -0.05, 0.3), **changes}
-    return Synthetic(**shape)  # type: ignore[arg-type]
+    return synthetic.Synthetic(**shape)  # type: ignore[arg-type]
 
 
-def flattening() -> CurvedBySize:
+def flattening() -> synthetic.CurvedBySize:
     """The usual surface, whose valley is flatter at larger sizes."""
     shape = usual()
-    return CurvedBySize(rate_at=shape.rate_at, batch_at=shape.batch_at)
+    return synthetic.CurvedBySize(rate_at=shape.rate_at, batch_at=shape.batch_at)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Scenario:
     """One truth and how it is observed."""
 
     name: str
-    surface: Surface
+    surface: synthetic.Surface
     run_noise: float = 0.0015
     evaluation_noise: float = 0.0005
     evaluations: int | None = None
@@ -140,16 +140,16 @@ SCENARIOS = (
     Scenario("h 4 evaluations", usual(), evaluations=4),
     Scenario("i trajectories cross late", NoiseFloor()),
     Scenario("j exact laws", usual(), deviates=False),
-    Scenario("j exact, an exponent that bends", Bending(usual()), deviates=False),
-    Scenario("j exact, steep above the best LR", Skewed(usual()), deviates=False),
+    Scenario("j exact, an exponent that bends", synthetic.Bending(usual()), deviates=False),
+    Scenario("j exact, steep above the best LR", synthetic.Skewed(usual()), deviates=False),
     Scenario("j exact, flatter at larger sizes", flattening(), deviates=False),
-    Scenario("k an exponent that bends", Bending(usual())),
-    Scenario("k steep above the best LR", Skewed(usual())),
+    Scenario("k an exponent that bends", synthetic.Bending(usual())),
+    Scenario("k steep above the best LR", synthetic.Skewed(usual())),
     Scenario("k flatter at larger sizes", flattening()),
 )
 
 
-def sweep_runs(scenario: Scenario, sweep: Sweep, rng: np.random.Generator) -> list[Run]:
+def sweep_runs(scenario: Scenario, sweep: Sweep, rng: np.random.Generator) -> list[engine.Run]:
     """The sweep's runs, with noise of every run and of every evaluation."""
     count = scenario.evaluations or sweep.evaluations
     runs = []
@@ -160,13 +160,13 @@ def sweep_runs(scenario: Scenario, sweep: Sweep, rng: np.random.Generator) -> li
                 exact = np.array([scenario.surface.loss(n, t, b, lr) for t in tokens])
                 offset = scenario.run_noise * rng.standard_normal()
                 losses = exact + offset + scenario.evaluation_noise * rng.standard_normal(count)
-                run = Run(f"n{n:.3g}-lr{lr:g}-b{b:g}", n, b, 2048, lr, tokens, losses)
+                run = engine.Run(f"n{n:.3g}-lr{lr:g}-b{b:g}", n, b, 2048, lr, tokens, losses)
                 diverges = scenario.diverged and lr == sweep.rates[-1] and b == sweep.batches[0]
                 runs.append(_halved(run) if diverges else run)
     return runs
 
 
-def _halved(run: Run) -> Run:
+def _halved(run: engine.Run) -> engine.Run:
     half = len(run.tokens) // 2
     return replace(run, tokens=run.tokens[:half], losses=run.losses[:half], diverged=True)
 
@@ -195,12 +195,12 @@ class Tally:
         least = min(sum(self.rate_held), sum(self.batch_held))
         return least < LEAST_COVERAGE * self.answers
 
-    def add(self, laws: Laws, surface: Surface, flops: float) -> None:
+    def add(self, laws: engine.Laws, surface: synthetic.Surface, flops: float) -> None:
         """Ask once and compare with the truth."""
         self.seeds += 1
         n, d = surface.best_size(flops)
-        found = predict(laws, PredictionQuery(total_flops=flops, params=n))
-        if isinstance(found, Refused):
+        found = engine.predict(laws, engine.PredictionQuery(total_flops=flops, params=n))
+        if isinstance(found, engine.Refused):
             first = found.refusals[0]
             self.refusals[str(first.figures.get("law_reason", first.reason))] += 1
             return
@@ -233,10 +233,12 @@ def probe(
     """One scenario on one grid, per factor of the largest compute."""
     tallies = {factor: Tally() for factor in FACTORS}
     for seed in seeds:
-        surface = Deviating(scenario.surface, seed) if scenario.deviates else scenario.surface
+        surface = (
+            synthetic.Deviating(scenario.surface, seed) if scenario.deviates else scenario.surface
+        )
         observed = replace(scenario, surface=surface)
         runs = sweep_runs(observed, sweep, np.random.default_rng([seed, 11]))
-        laws = fit_laws(runs, FitOptions(bootstrap_samples=samples, seed=seed))
+        laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=samples, seed=seed))
         for factor, tally in tallies.items():
             tally.add(laws, surface, factor * sweep.flops)
     return tallies

@@ -8,7 +8,7 @@ import stat
 import sys
 from pathlib import Path
 
-from devcluster.build import CONTROL_PLANE, DEFAULT, Report, build, kubectl_path, print_line
+from devcluster import build
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon, live_pid, save_identity
 from devcluster.kubelet.settings import NodeOptions
@@ -29,9 +29,9 @@ class DevCluster:
         self.control_plane = ControlPlane(self.directory / "control-plane")
         self.object_storage = ObjectStorage(self.directory / "s3")
 
-    def start(self, report: Report = print_line) -> None:
+    def start(self, report: build.Report = build.print_line) -> None:
         """Build and start control plane and S3 server, unless they are running."""
-        build(DEFAULT, report)
+        build.build(build.DEFAULT, report)
         self.control_plane.start(report)
         self.object_storage.start()
 
@@ -53,7 +53,7 @@ class DevCluster:
 
     def status(self) -> dict[str, int | None]:
         """Pid of each component, None if it is stopped."""
-        daemons = [self.control_plane.component(name) for name in CONTROL_PLANE]
+        daemons = [self.control_plane.component(name) for name in build.CONTROL_PLANE]
         daemons.append(self.object_storage.daemon)
         states = {daemon.name: daemon.pid() for daemon in daemons}
         return states | {f"node {d.folder.name}": d.pid() for d in self._agents()}
@@ -63,10 +63,10 @@ class DevCluster:
         """Whether it was ever started, so that there are credentials."""
         return self.control_plane.admin_kubeconfig.exists() and self.object_storage.has_started
 
-    def environment(self, report: Report = print_line) -> dict[str, str]:
+    def environment(self, report: build.Report = build.print_line) -> dict[str, str]:
         """Environment for kubectl and S3 clients."""
         paths = {"KUBECONFIG": str(self.control_plane.admin_kubeconfig)}
-        paths["KUBECTL"] = str(kubectl_path(report))
+        paths["KUBECTL"] = str(build.kubectl_path(report))
         return paths | self.object_storage.environment()
 
     def stop_with(self, owner: int, *, remove: bool = False) -> None:

@@ -30,7 +30,7 @@ from benchmarks.economy.outcomes import (
     mean_line,
     table,
 )
-from benchmarks.science.tables import DENSE, MOE, CellKey, data_folder, load, tell_missing
+from benchmarks.science import tables
 from isoloss_operator.commands.design import NEAR, SPACINGS
 
 SEEDS, BRIEF_SEEDS = 4, 1
@@ -46,14 +46,14 @@ def main() -> int:
     parser.add_argument("--brief", action="store_true", help="pairs of sizes and one seed alone")
     parser.add_argument("--figure", type=Path, help="also draw cost against regret into this file")
     given = parser.parse_args()
-    code, folder = tell_missing(given.data), data_folder(given.data)
+    code, folder = tables.tell_missing(given.data), tables.data_folder(given.data)
     groups: list[tuple[str, Sequence[Outcome]]] = []
     frontiers: dict[str, Frontier] = {}
     free: dict[str, dict[str, list[float]]] = {}
-    for name, file in (("dense", DENSE), ("mixtures", MOE)):
+    for name, file in (("dense", tables.DENSE), ("mixtures", tables.MOE)):
         if not (folder / file).exists():
             continue
-        sweep = load(folder / file)
+        sweep = tables.load(folder / file)
         found = published.outcomes(sweep, brief=given.brief)
         every = [each for some in found.values() for each in some]
         groups.append((name, [each for each in every if each.spacing >= CLOSEST]))
@@ -81,7 +81,7 @@ def main() -> int:
     return code
 
 
-def _frontier(found: Mapping[CellKey, Sequence[Outcome]]) -> Frontier:
+def _frontier(found: Mapping[tables.CellKey, Sequence[Outcome]]) -> Frontier:
     """At each cap, one design for each target that has any."""
     chosen: Frontier = {}
     for cap in PUBLISHED_CAPS:

@@ -10,8 +10,8 @@ from benchmarks.economy.outcomes import Outcome, asked
 from benchmarks.science.contenders import Answer, argmin
 from benchmarks.science.contenders import published as published_law
 from benchmarks.science.tables import CellKey, Table
+from isoloss import laws as engine
 from isoloss.design import Knowledge, PlannedRun, Setting, Target
-from isoloss.laws import FitOptions, Laws, OptimumTrends, Run, Trend, fit_laws
 
 ABOUT_BEST = 12
 """Runs of each cell."""
@@ -23,7 +23,7 @@ class Part:
 
     number: int
     cells: tuple[CellKey, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[engine.Run, ...]
     known: Knowledge
 
     @property
@@ -35,7 +35,7 @@ class Part:
 
 def parts(table: Table, *, brief: bool) -> Iterator[Part]:
     """Every two or three sizes, each to its first, second, … token count."""
-    runs: dict[CellKey, list[Run]] = {}
+    runs: dict[CellKey, list[engine.Run]] = {}
     for run, key in zip(table.runs, table.cells, strict=True):
         runs.setdefault(key, []).append(run)
     points, judges = table.points, table.judges()
@@ -59,21 +59,25 @@ def parts(table: Table, *, brief: bool) -> Iterator[Part]:
                 )
 
 
-def _about(points: np.ndarray, runs: Sequence[Run]) -> list[Run]:
+def _about(points: np.ndarray, runs: Sequence[engine.Run]) -> list[engine.Run]:
     best = points[np.argmin(points[:, 2]), :2]
     nearest = np.argsort(((points[:, :2] - best) ** 2).sum(axis=1))
     return [runs[k] for k in nearest[:ABOUT_BEST]]
 
 
 def _known(
-    cells: Sequence[CellKey], vertices: np.ndarray, runs: dict[CellKey, list[Run]]
+    cells: Sequence[CellKey], vertices: np.ndarray, runs: dict[CellKey, list[engine.Run]]
 ) -> Knowledge:
     """What the design tells before its losses are read. Grids are known to be about the optima: their places are used for that alone."""
     logs = np.log(np.array(cells))
     centre = logs.mean(axis=0)
     design = np.concatenate([np.ones((len(cells), 1)), logs - centre], axis=1)
     law = np.linalg.lstsq(design, vertices, rcond=None)[0]
-    setting = Setting(OptimumTrends(Trend(*law[:, 0]), Trend(*law[:, 1]), *map(float, centre)))
+    setting = Setting(
+        engine.OptimumTrends(
+            engine.Trend(*law[:, 0]), engine.Trend(*law[:, 1]), *map(float, centre)
+        )
+    )
     ends = {n: max(d for m, d in cells if m == n) for n, _ in cells}
     planned = [
         PlannedRun(n, run.batch_size, run.learning_rate, d, d)
@@ -104,9 +108,9 @@ def outcomes(table: Table, *, brief: bool) -> dict[CellKey, list[Outcome]]:
     return found
 
 
-def _fitted(runs: Sequence[Run]) -> Laws | None:
+def _fitted(runs: Sequence[engine.Run]) -> engine.Laws | None:
     try:
-        return fit_laws(runs, FitOptions(bootstrap_samples=20))
+        return engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
     except np.linalg.LinAlgError:  # counted as a refusal
         return None
 

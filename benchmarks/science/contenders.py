@@ -8,15 +8,7 @@ import numpy as np
 
 from benchmarks.science.judging import WIDE, near_best, quadratic, terms
 from benchmarks.science.tables import SEQUENCE
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    PredictionQuery,
-    Refused,
-    Run,
-    fit_laws,
-    predict,
-)
+from isoloss import laws as engine
 
 ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
 JOINT, SURFACE = "joint", "quadratic"
@@ -43,17 +35,17 @@ Contender = Callable[[float, float], Answer | None]
 """(N, D) to an answer or a refusal."""
 
 
-def engine(runs: Sequence[Run], options: FitOptions) -> Contender:
+def law_engine(runs: Sequence[engine.Run], options: engine.FitOptions) -> Contender:
     """The law engine through its public interface."""
-    return answering(fit_laws(runs, options))
+    return answering(engine.fit_laws(runs, options))
 
 
-def answering(laws: Laws) -> Contender:
+def answering(laws: engine.Laws) -> Contender:
     """What these laws answer where a compute is given."""
 
     def answer(n: float, d: float) -> Answer | None:
-        found = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
-        if isinstance(found, Refused):
+        found = engine.predict(laws, engine.PredictionQuery(total_flops=6.0 * n * d, params=n))
+        if isinstance(found, engine.Refused):
             return None
         rate, batch = found.learning_rate, found.batch_size
         return Answer(
@@ -66,7 +58,7 @@ def answering(laws: Laws) -> Contender:
     return answer
 
 
-def plain_regression(runs: Sequence[Run]) -> Contender:
+def plain_regression(runs: Sequence[engine.Run]) -> Contender:
     """A quadratic per cell (size and token count), then least squares of the vertices on ln N and ln D.
 
     Cells without a minimum, or with fewer runs than a quadratic needs, are left out.
@@ -93,7 +85,7 @@ def plain_regression(runs: Sequence[Run]) -> Contender:
     return answer
 
 
-def _cells(runs: Sequence[Run]) -> dict[tuple[float, float], np.ndarray]:
+def _cells(runs: Sequence[engine.Run]) -> dict[tuple[float, float], np.ndarray]:
     """Points (ln LR, ln B, loss) by size and tokens; trajectories are cut at their last quarters."""
     longest = {
         n: max(r.tokens[-1] for r in runs if r.params == n) for n in {r.params for r in runs}
@@ -116,7 +108,7 @@ def _cells(runs: Sequence[Run]) -> dict[tuple[float, float], np.ndarray]:
     return {key: np.array(rows) for key, rows in found.items()}
 
 
-def _nominal_counts(runs: Sequence[Run]) -> dict[float, float]:
+def _nominal_counts(runs: Sequence[engine.Run]) -> dict[float, float]:
     """Last token counts to the least of those near them: rounded to whole steps, they are one count."""
     nominal: dict[float, float] = {}
     previous = current = 1.0
@@ -134,7 +126,7 @@ def published(n: float, d: float) -> Answer:
     return Answer(float(np.log(rate)), float(np.log(batch)))
 
 
-def argmin(runs: Sequence[Run]) -> Contender:
+def argmin(runs: Sequence[engine.Run]) -> Contender:
     """The best run of the nearest size: what people copy."""
     sizes = np.array(sorted({r.params for r in runs}))
 
@@ -159,7 +151,7 @@ Levels = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """(points, terms) of the loss at the optimum, from ln N, ln D and the cell's index."""
 
 
-def of_all_losses(fit: Callable[[Cells], Vertex], runs: Sequence[Run]) -> Contender:
+def of_all_losses(fit: Callable[[Cells], Vertex], runs: Sequence[engine.Run]) -> Contender:
     """A rival that fits all cells at once."""
     vertex = fit(_cells(runs))
 
@@ -228,10 +220,10 @@ def _minimum(curvature: np.ndarray, slope: np.ndarray, centre: list[float]) -> n
     return np.asarray(centre[:2] - np.linalg.solve(hessian, slope))
 
 
-def contenders(runs: Sequence[Run], options: FitOptions) -> dict[str, Contender]:
+def contenders(runs: Sequence[engine.Run], options: engine.FitOptions) -> dict[str, Contender]:
     """All of them, fitted to these runs."""
     return {
-        ENGINE: engine(runs, options),
+        ENGINE: law_engine(runs, options),
         PLAIN: plain_regression(runs),
         JOINT: of_all_losses(joint_least_squares, runs),
         SURFACE: of_all_losses(quadratic_surface, runs),

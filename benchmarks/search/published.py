@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.science.cases import Truth
 from benchmarks.science.judging import Judge
 from benchmarks.science.tables import SEQUENCE, Table, lines
-from benchmarks.search.worlds import TEN_TIMES, Place, Target, World, place_of, steps_outside
+from benchmarks.search import worlds
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 
@@ -76,7 +76,7 @@ def _nearest(at: np.ndarray, value: float) -> int:
 
 
 @dataclass(frozen=True)
-class TableWorld(World):
+class TableWorld(worlds.World):
     """A window of a published sweep, whose runs have final losses only.
 
     Runs of one configuration on fewer tokens, each decayed to its own end, stand in for one run's
@@ -116,13 +116,13 @@ class TableWorld(World):
         )
 
     @property
-    def beyond(self) -> Target | None:
+    def beyond(self) -> worlds.Target | None:
         """The dearest cell of a larger size, at most ten times as dear."""
         cost = self.sizes[-1].params * self.sizes[-1].tokens
         larger = [
             (n, d)
             for n, d in self.source.judges
-            if n > self.sizes[-1].params and cost < n * d <= TEN_TIMES * cost
+            if n > self.sizes[-1].params and cost < n * d <= worlds.TEN_TIMES * cost
         ]
         if not larger:
             return None
@@ -140,7 +140,7 @@ def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
         for count in (3, 4, 5):
             windows = defaultdict(list)
             for rates, batches in _windows(source, count):
-                place = place_of(vertex, rates, batches)
+                place = worlds.place_of(vertex, rates, batches)
                 if place in ("inside", "near") or _is_mendable(source, cells[-1], rates, batches):
                     windows[place].append((rates, batches))
             for place, found in sorted(windows.items()):
@@ -154,7 +154,7 @@ def _is_mendable(
     """Whether the optimum is at most FAR lines outside, and what a search trains on its way there is published: the
     runs from the grid's nearest cell to the optimum's, and all about that: the laws ask for three lines each way."""
     vertex = source.judges[cell].vertex
-    if steps_outside(vertex, rates, batches) > FAR:
+    if worlds.steps_outside(vertex, rates, batches) > FAR:
         return False
     ways, beside = [], []
     for at, values, published in zip(
@@ -228,7 +228,7 @@ def _world(
     cells: tuple[tuple[float, float], ...],
     rates: np.ndarray,
     batches: np.ndarray,
-    place: Place,
+    place: worlds.Place,
 ) -> TableWorld:
     sizes = tuple(
         Size(f"n{k}", n, d, tuple(map(float, batches)), tuple(map(float, rates)))

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from benchmarks.transfer.design import DECAY, ORDER, SIZES, Part, Results, Size, grid_of, reached
+from benchmarks.transfer import design
 
 FLOPS_PER_SECOND = {"cpu": 5e10, "cuda": 1e14}
 """6 N for each token, over all runs: measured with every size on one core with AVX-512; assumed of a GPU."""
 
 
 def cost_table(
-    results: Results, device: str, flops_per_second: float, sizes: Sequence[str] = ()
+    results: design.Results, device: str, flops_per_second: float, sizes: Sequence[str] = ()
 ) -> Iterator[str]:
     """In Markdown, in the order in which parts are trained."""
     yield f"At {flops_per_second:.2g} FLOP/s over all runs ({device})."
@@ -18,14 +18,15 @@ def cost_table(
     yield "|" + " --- |" * 8
     minutes = 0.0
     paid: dict[tuple[str, str, object], int] = {}
-    for size in (SIZES[name] for name in sizes or ORDER[device]):
+    for size in (design.SIZES[name] for name in sizes or design.ORDER[device]):
         speed = flops_per_second / (6 * size.shape.params)
         for part in size.parts:
             runs, end = results.get((size.name, part.origin), {}), size.tokens(part.per_param)
-            places = list(grid_of(size, part, results).places())
-            done = sum(reached(runs, place) >= end for place in places)
+            places = list(design.grid_of(size, part, results).places())
+            done = sum(design.reached(runs, place) >= end for place in places)
             began = {
-                p: max(reached(runs, p), paid.get((size.name, part.origin, p), 0)) for p in places
+                p: max(design.reached(runs, p), paid.get((size.name, part.origin, p), 0))
+                for p in places
             }
             left = sum(max(0, end - tokens) for tokens in began.values())
             paid |= {(size.name, part.origin, p): end for p in places}
@@ -38,7 +39,9 @@ def cost_table(
             )
 
 
-def _past_tokens(size: Size, part: Part, paid: dict[tuple[str, str, object], int]) -> int:
+def _past_tokens(
+    size: design.Size, part: design.Part, paid: dict[tuple[str, str, object], int]
+) -> int:
     """Of pre-training that no earlier part of the table has paid; the whole grid continues one run."""
     past = part.checkpoint
     if past is None:
@@ -46,4 +49,4 @@ def _past_tokens(size: Size, part: Part, paid: dict[tuple[str, str, object], int
     key, end = (size.name, past.run, None), size.tokens(past.per_param)
     added = max(0, end - paid.get(key, 0))
     paid[key] = max(end, paid.get(key, 0))
-    return added + (size.tokens(DECAY * past.per_param) if past.ending == "decayed" else 0)
+    return added + (size.tokens(design.DECAY * past.per_param) if past.ending == "decayed" else 0)

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.science.judging import Reading
-from benchmarks.transfer import grids
-from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Checkpoint, Results, Size
+from benchmarks.transfer import design, grids
 from isoloss.laws import Array, Composition, Point
 from isoloss.laws.answer.composition import FADE, composed
 from isoloss.laws.answer.question import Question
@@ -71,15 +70,15 @@ class Case:
     """Whether its checkpoint was pre-trained at a rate that breaks its shape."""
 
     @property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> design.Checkpoint:
         """That it continues."""
-        every = (part.checkpoint for size in SIZES.values() for part in size.parts)
+        every = (part.checkpoint for size in design.SIZES.values() for part in size.parts)
         return next(past for past in every if past is not None and past.name == self.origin)
 
     @property
     def pretraining(self) -> int:
         """Exponent of the learning rate that the checkpoint was pre-trained at."""
-        return SIZES[self.size].pretraining.i - self.checkpoint.slower
+        return design.SIZES[self.size].pretraining.i - self.checkpoint.slower
 
     @property
     def ratio(self) -> float:
@@ -89,7 +88,7 @@ class Case:
     @property
     def elastic(self) -> bool:
         """Whether it counts for elasticities."""
-        short = self.tokens <= SIZES[self.size].tokens(ELASTIC_TO)
+        short = self.tokens <= design.SIZES[self.size].tokens(ELASTIC_TO)
         return short and self.checkpoint.per_param == ELASTIC_PAST and not self.broken
 
     @cached_property
@@ -148,11 +147,11 @@ class Case:
         )
 
 
-def laws_of(size: Size, runs: grids.Runs) -> Laws | None:
+def laws_of(size: design.Size, runs: grids.Runs) -> Laws | None:
     """None without two optima."""
     found = [
         (t, grids.optimum(losses).vertex)
-        for t in (size.tokens(ratio) for ratio in CHECKED)
+        for t in (size.tokens(ratio) for ratio in design.CHECKED)
         if grids.has_optimum(losses := grids.losses_at(runs, t))
     ]
     if len(found) < 2:
@@ -163,17 +162,20 @@ def laws_of(size: Size, runs: grids.Runs) -> Laws | None:
     return Laws(np.polyfit(at, vertices[:, 0], 1), np.polyfit(at, vertices[:, 1], 1), lowest)
 
 
-def cases(results: Results) -> list[Case]:
+def cases(results: design.Results) -> list[Case]:
     """All that count."""
     found = []
-    of_size = {name: laws_of(SIZES[name], results.get((name, SCRATCH), {})) for name, _ in results}
+    of_size = {
+        name: laws_of(design.SIZES[name], results.get((name, design.SCRATCH), {}))
+        for name, _ in results
+    }
     for (name, origin), runs in results.items():
-        if origin == SCRATCH or (laws := of_size[name]) is None:
+        if origin == design.SCRATCH or (laws := of_size[name]) is None:
             continue
         # Of one checkpoint: between devices it differs by what they round.
         initial = float(np.median([run[0] for run in runs.values()]))
-        past, params = laws.tokens_at(initial), float(SIZES[name].shape.params)
-        for tokens in (SIZES[name].tokens(ratio) for ratio in BUDGETS):
+        past, params = laws.tokens_at(initial), float(design.SIZES[name].shape.params)
+        for tokens in (design.SIZES[name].tokens(ratio) for ratio in design.BUDGETS):
             losses = grids.losses_at(runs, tokens)
             if (
                 not grids.has_optimum(losses)
@@ -182,12 +184,14 @@ def cases(results: Results) -> list[Case]:
                 continue
             scratch, at = laws.answer(past + tokens), grids.optimum(losses)
             case = Case(name, origin, params, tokens, past, scratch, at, errors)
-            of_scratch = results[name, SCRATCH]
-            found.append(replace(case, broken=breaks(SIZES[name], of_scratch, case.pretraining)))
+            of_scratch = results[name, design.SCRATCH]
+            found.append(
+                replace(case, broken=breaks(design.SIZES[name], of_scratch, case.pretraining))
+            )
     return found
 
 
-def breaks(size: Size, scratch: grids.Runs, rate: int) -> bool:
+def breaks(size: design.Size, scratch: grids.Runs, rate: int) -> bool:
     """Whether a rate of 2^`rate` is so high that it costs a run from scratch, with the checkpoints' batch size, BROKEN nats."""
     losses = grids.losses_at(scratch, size.tokens(BROKEN_AT))
     best = grids.best_place(losses)
@@ -249,14 +253,14 @@ def answer(rule: str, case: Case, all_cases: Sequence[Case]) -> tuple[float, flo
     return float(rate), case.scratch[1] + float(np.log(2.0 - case.share))
 
 
-def tables(results: Results) -> Iterator[str]:
+def tables(results: design.Results) -> Iterator[str]:
     """Every grid, every case, and the rules by size."""
     yield from _head(
         *("size", "origin", "tokens a parameter", "runs", "lowest loss", "at LR", "at B"),
         *("best LR", "best B"),
     )
     for (name, origin), runs in results.items():
-        yield from _grid_rows(SIZES[name], origin, runs)
+        yield from _grid_rows(design.SIZES[name], origin, runs)
     found = cases(results)
     yield from _head(
         *(
@@ -316,8 +320,8 @@ def _elasticity_rows(found: Sequence[Case]) -> Iterator[str]:
             yield _row(size, ending, *(f"{slope:.2f} ± {error:.2f}" for slope, error in cells))
 
 
-def _grid_rows(size: Size, origin: str, runs: grids.Runs) -> Iterator[str]:
-    for ratio in CHECKED:
+def _grid_rows(size: design.Size, origin: str, runs: grids.Runs) -> Iterator[str]:
+    for ratio in design.CHECKED:
         losses = grids.losses_at(runs, size.tokens(ratio))
         if len(losses) >= grids.FEWEST:
             best, found, inside = (

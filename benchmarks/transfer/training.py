@@ -16,10 +16,9 @@ from typing import Literal
 import torch
 
 from benchmarks.trainer_rivals import point_of
-from benchmarks.transfer import design
+from benchmarks.transfer import design, texts
 from benchmarks.transfer.grids import Place
 from benchmarks.transfer.stack import Stack, Tensors, initial
-from benchmarks.transfer.texts import HELD_OUT, TARGET, Sequences, Tokens, read, spread
 
 RUNS_AT_ONCE = {"cpu": 4, "cuda": 24}
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 2**17}
@@ -43,7 +42,7 @@ class Study:
 
     def __init__(self, folder: Path, device: str, stop: Callable[[], bool], say: Say) -> None:
         self._folder, self._device, self._stop, self._say = folder, device, stop, say
-        self._texts: dict[int, dict[str, Tokens]] = {}
+        self._texts: dict[int, dict[str, texts.Tokens]] = {}
         self._save_at = time.monotonic() + SAVE_SECONDS
         results = folder / "results.jsonl"
         self.results = read_results([results] if results.exists() else [])
@@ -85,7 +84,7 @@ class Study:
 
         runs = self.results.setdefault((size.name, part.origin), {})
         held_out = self._held_out(size)
-        sequences = Sequences(self._text(size)[TARGET], size.shape.length, TARGET_SEED)
+        sequences = texts.Sequences(self._text(size)[texts.TARGET], size.shape.length, TARGET_SEED)
         for reading in (0, *size.readings(part.per_param)):
             if reading >= began:
                 self._learn(stack, sequences, reading, save)
@@ -100,7 +99,7 @@ class Study:
     def _learn(
         self,
         stack: Stack,
-        sequences: Sequences,
+        sequences: texts.Sequences,
         until: int,
         save: Callable[[], None],
         factor: Callable[[int], float] = lambda tokens: 1.0,
@@ -135,7 +134,7 @@ class Study:
         stack = self._stack(size, [place], initial(size.shape, seed=PAST_SEED))
         self._restore(stack, 0, stem)
         self._say(f"{size.name} {wanted.name}: pre-training from {stack.tokens:,} tokens")
-        sequences = Sequences(self._text(size)[wanted.text], size.shape.length, PAST_SEED)
+        sequences = texts.Sequences(self._text(size)[wanted.text], size.shape.length, PAST_SEED)
         for checkpoint in size.checkpoints(wanted):
             end = size.tokens(checkpoint.per_param)
             if self._weights_path(size, checkpoint).exists() or stack.tokens > end:
@@ -150,7 +149,7 @@ class Study:
                 {n: w[0].detach() for n, w in weights.items()},
             )
 
-    def _decayed(self, size: design.Size, stack: Stack, sequences: Sequences) -> Tensors:
+    def _decayed(self, size: design.Size, stack: Stack, sequences: texts.Sequences) -> Tensors:
         began, length = stack.tokens, size.tokens(design.DECAY * stack.tokens / size.shape.params)
         decaying = Stack(size.shape, stack.points, initial(size.shape), self._device)
         decaying.restore(0, stack.state(0))
@@ -194,16 +193,16 @@ class Study:
         for path in self._kept(stem):
             path.unlink()
 
-    def _text(self, size: design.Size) -> dict[str, Tokens]:
+    def _text(self, size: design.Size) -> dict[str, texts.Tokens]:
         vocabulary = size.shape.vocabulary
         if vocabulary not in self._texts:
-            self._texts[vocabulary] = read(self._folder, vocabulary)
+            self._texts[vocabulary] = texts.read(self._folder, vocabulary)
         return self._texts[vocabulary]
 
     def _held_out(self, size: design.Size) -> torch.Tensor:
         """[n, S + 1]."""
         length = size.shape.length
-        found = spread(self._text(size)[HELD_OUT], length, VALIDATION_TOKENS // length)
+        found = texts.spread(self._text(size)[texts.HELD_OUT], length, VALIDATION_TOKENS // length)
         return torch.from_numpy(found).to(self._device)
 
     def _evaluated_at_once(self, stack: Stack) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from devcluster.kubelet import status as pod_status
 from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
 from devcluster.kubelet.container import RUNS, Command, ContainerRun, kill_runs
 from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
@@ -23,21 +24,6 @@ from devcluster.kubelet.sources import (
     Sources,
     mounts_of,
     process_environment,
-)
-from devcluster.kubelet.status import (
-    KILLED,
-    ContainerState,
-    Phase,
-    Running,
-    Stop,
-    Terminated,
-    Waiting,
-    conditions,
-    keep_transition_times,
-    phase_of,
-    seconds_of,
-    stopped_phase,
-    timestamp,
 )
 
 Json = dict[str, Any]
@@ -129,13 +115,13 @@ class PodWorker:
             for container, state in zip(spec["containers"], self._report.containers, strict=True):
                 group.create_task(self._run_container(container, state))
 
-    async def _run_container(self, container: Json, state: ContainerState) -> None:
+    async def _run_container(self, container: Json, state: pod_status.ContainerState) -> None:
         run = self._run_of(container["name"])
         self._runs[container["name"]] = run
         if not run.was_started():
             run.start(await self._until_available(lambda: self._prepare(container, run), state))
         if not run.has_failed_to_start():
-            state.state = Running(run.started())
+            state.state = pod_status.Running(run.started())
             await self._report.post()
             await run.wait()
         policy = container.get("terminationMessagePolicy")
@@ -168,17 +154,17 @@ class PodWorker:
 
     # Ending it early.
 
-    async def _wait_for_stop(self) -> Stop:
+    async def _wait_for_stop(self) -> pod_status.Stop:
         while True:
             if self._vanished or self._is_deleted:
-                return Stop()
+                return pod_status.Stop()
             if self._shutting_down:
                 message = "Pod was terminated in response to imminent node shutdown."
-                return Stop("Terminated", message, disruption="TerminationByKubelet")
+                return pod_status.Stop("Terminated", message, disruption="TerminationByKubelet")
             left = self._seconds_to_deadline()
             if left is not None and left <= 0:
                 message = "Pod was active on the node longer than the specified deadline"
-                return Stop("DeadlineExceeded", message)
+                return pod_status.Stop("DeadlineExceeded", message)
             await self._next_change(left)
 
     async def _end_processes(self) -> None:
@@ -214,13 +200,15 @@ class PodWorker:
         """Set the final state of every container of a pod that was stopped."""
         now = time.time()
         for state in self._report.containers:
-            if isinstance(state.state, Terminated):
+            if isinstance(state.state, pod_status.Terminated):
                 continue
             run = self._runs.get(state.name)
             if run is not None and run.was_started():
                 state.state = run.result(log_as_message=False)
             else:
-                state.state = Terminated(KILLED, now, now, "ContainerStatusUnknown")
+                state.state = pod_status.Terminated(
+                    pod_status.KILLED, now, now, "ContainerStatusUnknown"
+                )
 
     async def _remove(self) -> None:
         """Delete the object, as a kubelet does once a pod has ended."""
@@ -245,7 +233,9 @@ class PodWorker:
     # Internal state.
 
     async def _until_available(
-        self, attempt: Callable[[], Awaitable[Answer]], state: ContainerState | None = None
+        self,
+        attempt: Callable[[], Awaitable[Answer]],
+        state: pod_status.ContainerState | None = None,
     ) -> Answer:
         """Retry until nothing is missing, with what is missing in the status."""
         waiting_for = None
@@ -257,7 +247,7 @@ class PodWorker:
                     waiting_for = str(error)
                     for each in [state] if state else self._report.containers:
                         reason = getattr(error, "reason", "ContainerCreating")
-                        each.state = Waiting(reason, waiting_for)
+                        each.state = pod_status.Waiting(reason, waiting_for)
                     await self._report.post()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -301,12 +291,16 @@ class PodReport:
         self._uid = metadata["uid"]
         self._conditions: list[Json] = status.get("conditions", [])
         self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-        self.start_time = seconds_of(status.get("startTime")) or time.time()
+        self.start_time = pod_status.seconds_of(status.get("startTime")) or time.time()
         self.containers = [self._state_of(c) for c in spec["containers"]]
 
-    async def post(self, stop: Stop | None = None) -> None:
+    async def post(self, stop: pod_status.Stop | None = None) -> None:
         """Write the status, retrying while the API server is down."""
-        phase = phase_of(self.containers) if stop is None else stopped_phase(self.containers, stop)
+        phase = (
+            pod_status.phase_of(self.containers)
+            if stop is None
+            else pod_status.stopped_phase(self.containers, stop)
+        )
         body = {"metadata": {"uid": self._uid}, "status": self._status(phase, stop)}
         try:
             await self._api.call("PATCH", f"{self.path}/status", body, STRATEGIC)
@@ -315,13 +309,13 @@ class PodReport:
             if error.code not in (NOT_FOUND, CONFLICT):
                 raise
 
-    def _status(self, phase: Phase, stop: Stop | None) -> Json:
-        states = conditions(phase, self.containers, stop, time.time())
-        self._conditions = keep_transition_times(states, self._conditions)
+    def _status(self, phase: pod_status.Phase, stop: pod_status.Stop | None) -> Json:
+        states = pod_status.conditions(phase, self.containers, stop, time.time())
+        self._conditions = pod_status.keep_transition_times(states, self._conditions)
         status: Json = {
             "phase": phase,
             "conditions": self._conditions,
-            "startTime": timestamp(self.start_time),
+            "startTime": pod_status.timestamp(self.start_time),
             "hostIP": ADDRESS,
             "podIP": ADDRESS,
             "podIPs": [{"ip": ADDRESS}],
@@ -331,6 +325,6 @@ class PodReport:
             status |= {"reason": stop.reason, "message": stop.message}
         return status
 
-    def _state_of(self, container: Json) -> ContainerState:
+    def _state_of(self, container: Json) -> pod_status.ContainerState:
         identity = f"{self._uid}/{container['name']}"
-        return ContainerState(container["name"], container.get("image", ""), identity)
+        return pod_status.ContainerState(container["name"], container.get("image", ""), identity)

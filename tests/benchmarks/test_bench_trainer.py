@@ -65,7 +65,7 @@ def test_rivals_take_turns_and_one_without_memory_tries_half(monkeypatch, capsys
         "b": _rival(1, calls, "b"),
         "c": _rival(0, calls, "c"),
     }
-    monkeypatch.setattr(bench_trainer, "rivals", lambda _: field)
+    monkeypatch.setattr(bench_trainer.trainer_rivals, "rivals", lambda _: field)
     found = compare(Shape("dense-tiny", 32, 4, 2), 2)
     assert calls == ["ours", "b", "b", "b", "ours", "b", "ours", "b", "c", "c", "c"]
     assert found["c"] is None

@@ -8,22 +8,11 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting, published
+from isoloss import laws as engine
 from isoloss.cli import outcome, querying
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, refuse_idle
 from isoloss.errors import BadInput
-from isoloss.laws import (
-    Interval,
-    Laws,
-    Prediction,
-    PredictionQuery,
-    Refusal,
-    RefusalReason,
-    Refused,
-    batch_size_text,
-    rounded,
-    rounding_sentences,
-)
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.report import predicted
@@ -51,7 +40,7 @@ def predict(
     ],
     column: Columns = None,
     settings: Settings = None,
-    asked: PredictionQuery = querying.NOTHING_ASKED,
+    asked: engine.PredictionQuery = querying.NOTHING_ASKED,
     as_json: AsJson = False,
 ) -> int:
     """Predict the learning rate and batch size of a continued pre-training run."""
@@ -71,7 +60,7 @@ def predict(
 
 def _fitted(
     runs: Sequence[str], column: list[str] | None, settings: str | None, as_json: bool
-) -> tuple[Laws, Sequence[ReadAs]]:
+) -> tuple[engine.Laws, Sequence[ReadAs]]:
     """Laws of these tables, as `isoloss fit` fits them, and what was taken for what."""
     # Not above: a prediction from laws needs neither scipy nor pyarrow.
     from isoloss.fitting import fit_laws
@@ -84,12 +73,14 @@ def _fitted(
 
 
 def _from_own(
-    source: Callable[[], tuple[Laws, Sequence[ReadAs]]], asked: PredictionQuery, as_json: bool
+    source: Callable[[], tuple[engine.Laws, Sequence[ReadAs]]],
+    asked: engine.PredictionQuery,
+    as_json: bool,
 ) -> int:
     querying.checked(asked)
     laws, read = source()
     answer = predict_from(laws, asked)
-    if isinstance(answer, Refused):
+    if isinstance(answer, engine.Refused):
         code = outcome.print_refused(answer, as_json=as_json, read=read)
         if answer.answered_at is not None and not as_json:
             _print_notes(
@@ -111,8 +102,8 @@ def _from_own(
 
 
 def _print_prediction(
-    answer: Prediction,
-    asked: PredictionQuery,
+    answer: engine.Prediction,
+    asked: engine.PredictionQuery,
     opinions: tuple[published.PublishedOptimum, ...],
     laws_length: int | None,
 ) -> None:
@@ -121,7 +112,7 @@ def _print_prediction(
     head.add_row(
         "learning rate", formatting.interval(answer.learning_rate, formatting.learning_rate)
     )
-    head.add_row(f"batch size ({unit})", batch_size_text(answer, answer.batch_size))
+    head.add_row(f"batch size ({unit})", engine.batch_size_text(answer, answer.batch_size))
     for name, value in predicted.prediction_facts(answer, asked.initial_loss, unit):
         head.add_row(name, value)
     terminal.print(head)
@@ -144,7 +135,9 @@ def _print_notes(notes: tuple[str, ...]) -> None:
 # ------------------------------------------------------------------------------ published laws
 
 
-def _from_published(law: published.PublishedLaw, asked: PredictionQuery, as_json: bool) -> int:
+def _from_published(
+    law: published.PublishedLaw, asked: engine.PredictionQuery, as_json: bool
+) -> int:
     # An answer would look as if it were of these, too.
     refuse_idle(
         querying.with_defaults(asked, OWN_LAWS_ONLY),
@@ -154,7 +147,7 @@ def _from_published(law: published.PublishedLaw, asked: PredictionQuery, as_json
         budgets = [each for each in (asked.cpt_flops, asked.cpt_tokens) if each is not None]
         if len(budgets) > 1 or (not budgets and asked.initial_loss is None):
             querying.checked(asked)
-        return outcome.print_refused(Refused((_no_curve(law),)), as_json=as_json)
+        return outcome.print_refused(engine.Refused((_no_curve(law),)), as_json=as_json)
     querying.checked(asked)
     total_flops = asked.total_flops
     length = asked.sequence_length or law.sequence_length
@@ -165,17 +158,17 @@ def _from_published(law: published.PublishedLaw, asked: PredictionQuery, as_json
         raise BadInput(f"published:{law.name}: {error} (--params)") from error
     except published.NotApplicable as error:
         figures: dict[str, float | str] = {"total_flops": total_flops}
-        reason = RefusalReason.EXTRAPOLATION_TOO_FAR
+        reason = engine.RefusalReason.EXTRAPOLATION_TOO_FAR
         return outcome.print_refused(
-            Refused((Refusal(reason, str(error), figures),)), as_json=as_json
+            engine.Refused((engine.Refusal(reason, str(error), figures),)), as_json=as_json
         )
     warnings = (*_published_warnings(law, asked, length), *answer.warnings)
     batch = raw
     # Rounding is asked for with --round-to; without it the formula's own value is more use.
     if asked.round_to > 1:
-        batch = rounded(raw, asked.round_to)
-        anywhere = Interval(raw, 0.0, math.inf)
-        warnings = (*warnings, *rounding_sentences(anywhere, asked.round_to))
+        batch = engine.rounded(raw, asked.round_to)
+        anywhere = engine.Interval(raw, 0.0, math.inf)
+        warnings = (*warnings, *engine.rounding_sentences(anywhere, asked.round_to))
     opinions, silent = published.published_opinions(total_flops=total_flops, params=asked.params)
     others = tuple(opinion for opinion in opinions if opinion.name != law.name)
     if as_json:
@@ -215,9 +208,9 @@ def _without_interval(value: float) -> dict[str, float | None]:
     return {"value": value, "low": None, "high": None}
 
 
-def _no_curve(law: published.PublishedLaw) -> Refusal:
-    return Refusal(
-        RefusalReason.LAW_REFUSED,
+def _no_curve(law: published.PublishedLaw) -> engine.Refusal:
+    return engine.Refusal(
+        engine.RefusalReason.LAW_REFUSED,
         f"published:{law.name} has no loss-compute law, which converts an initial loss to "
         "equivalent compute: give --total-flops",
         {"law": law.name},
@@ -225,7 +218,7 @@ def _no_curve(law: published.PublishedLaw) -> Refusal:
 
 
 def _published_warnings(
-    law: published.PublishedLaw, asked: PredictionQuery, length: int
+    law: published.PublishedLaw, asked: engine.PredictionQuery, length: int
 ) -> tuple[str, ...]:
     found = [
         f"published:{law.name} has no covariance: there is no interval, low and high are null",

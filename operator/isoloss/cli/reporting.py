@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
+from isoloss import laws as engine
 from isoloss.cli import outcome, querying
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, not_an_input, positive
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
 from isoloss.page_status import read_page_status
 from isoloss.published import PublishedOptimum, published_opinions
@@ -68,7 +68,7 @@ def report(
             "total compute, to mark them beside it.",
         ),
     ] = None,
-    asked: PredictionQuery = querying.NOTHING_ASKED,
+    asked: engine.PredictionQuery = querying.NOTHING_ASKED,
     as_json: AsJson = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
@@ -84,8 +84,8 @@ def report(
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted, column or (), settings)
     found = _prediction(fitted, asked)
-    answer = found if isinstance(found, Prediction) else None
-    refusals = found.refusals if isinstance(found, Refused) else ()
+    answer = found if isinstance(found, engine.Prediction) else None
+    refusals = found.refusals if isinstance(found, engine.Refused) else ()
     savings = _saving(given.runs, direct_grid_flops)
     drawn = draw_figures(
         fitted,
@@ -148,7 +148,7 @@ def _remove(path: Path) -> None:
 def _runs(
     laws: str,
     runs: list[str] | None,
-    fitted: Laws,
+    fitted: engine.Laws,
     columns: Sequence[str],
     settings: str | None,
 ) -> RunSet:
@@ -162,7 +162,7 @@ def _runs(
     return replace(found, warnings=(*found.warnings, *other_runs(found.runs, fitted)))
 
 
-def other_runs(runs: Sequence[Run], laws: Laws) -> tuple[str, ...]:
+def other_runs(runs: Sequence[engine.Run], laws: engine.Laws) -> tuple[str, ...]:
     """A warning if these cannot be the runs behind the laws; none if they may be."""
     differences = tuple(_differences(runs, laws)) if laws.data.runs else ()
     if not differences:
@@ -170,7 +170,7 @@ def other_runs(runs: Sequence[Run], laws: Laws) -> tuple[str, ...]:
     return (f"--runs are not the runs that the laws were fitted to: {'; '.join(differences)}",)
 
 
-def _differences(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
+def _differences(runs: Sequence[engine.Run], laws: engine.Laws) -> Iterator[str]:
     if len(runs) != laws.data.runs:
         yield f"{formatting.counted(len(runs), 'run')} in place of {laws.data.runs}"
     if not laws.data.sizes:
@@ -189,7 +189,7 @@ def _differences(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
         yield "another tokenizer"
 
 
-def _other_losses(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
+def _other_losses(runs: Sequence[engine.Run], laws: engine.Laws) -> Iterator[str]:
     """If their losses reach neither as high as the highest nor as low as the lowest best loss behind the laws."""
     losses = [float(loss) for run in runs for loss in run.losses if math.isfinite(loss)]
     low, high = laws.data.lowest_loss, laws.data.highest_loss
@@ -212,20 +212,24 @@ def _status(laws: str) -> View | None:
     return View(read_page_status(sweep.store, sweep.folder))
 
 
-def _prediction(laws: Laws, asked: PredictionQuery) -> Prediction | Refused | None:
+def _prediction(
+    laws: engine.Laws, asked: engine.PredictionQuery
+) -> engine.Prediction | engine.Refused | None:
     """None if none was asked for."""
     if asked == querying.NOTHING_ASKED:
         return None
-    return predict(laws, querying.checked(asked))
+    return engine.predict(laws, querying.checked(asked))
 
 
-def _opinions(prediction: Prediction | None, params: float | None) -> tuple[PublishedOptimum, ...]:
+def _opinions(
+    prediction: engine.Prediction | None, params: float | None
+) -> tuple[PublishedOptimum, ...]:
     if prediction is None:
         return ()
     return published_opinions(total_flops=prediction.total_flops.value, params=params)[0]
 
 
-def _saving(runs: tuple[Run, ...], direct_grid_flops: float | None) -> SearchCost | None:
+def _saving(runs: tuple[engine.Run, ...], direct_grid_flops: float | None) -> SearchCost | None:
     if direct_grid_flops is None:
         return None
     spent = sum(

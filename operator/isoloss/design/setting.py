@@ -12,22 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from isoloss import usual
 from isoloss.laws import Array, OptimumTrends, Trend
-from isoloss.usual import (
-    EVALUATION_NOISE,
-    FLAT_SCATTER,
-    FLATTENS,
-    STEEP_SCATTER,
-    USUAL_BATCH_EXPONENTS,
-    USUAL_CURVATURE,
-    USUAL_MISFIT,
-    USUAL_RATE_EXPONENT,
-    USUAL_RUN_NOISE,
-    USUAL_SLOPE,
-    USUAL_SLOPE_TOKENS,
-    USUAL_STEP,
-    USUAL_TOKEN_SLOPE,
-)
 
 FIRST_SHARE = 0.05
 """Share of its tokens from which on a run is evaluated, if it does not say."""
@@ -81,11 +67,11 @@ class Setting:
 
     optimum: OptimumTrends
     """Runs are read by their distance from it; how far it may be off is Knowledge's."""
-    curvature: Array = field(default_factory=lambda: USUAL_CURVATURE * np.eye(2))
+    curvature: Array = field(default_factory=lambda: usual.USUAL_CURVATURE * np.eye(2))
     """(2, 2) of wasted ln D over (ln LR, ln B)."""
-    run_noise: float = USUAL_RUN_NOISE / USUAL_SLOPE
+    run_noise: float = usual.USUAL_RUN_NOISE / usual.USUAL_SLOPE
     """Standard deviation of what all evaluations of a run have in common, wasted ln D."""
-    evaluation_noise: float = USUAL_MISFIT + EVALUATION_NOISE / USUAL_TOKEN_SLOPE
+    evaluation_noise: float = usual.USUAL_MISFIT + usual.EVALUATION_NOISE / usual.USUAL_TOKEN_SLOPE
     """Standard deviation of each evaluation besides."""
     misplaced: float = 0.0
     """Standard deviation of ln LR, and of ln B, by which all grids may be off their optima."""
@@ -94,8 +80,8 @@ class Setting:
     def scatter(self) -> Array:
         """(2, 2) covariance of a size's optimum about any law of N and D."""
         turn = np.linalg.inv(self.curvature)
-        steep = STEEP_SCATTER**2 * np.diag(self.curvature @ self.curvature)
-        slopes = np.diag(FLAT_SCATTER**2 + steep)
+        steep = usual.STEEP_SCATTER**2 * np.diag(self.curvature @ self.curvature)
+        slopes = np.diag(usual.FLAT_SCATTER**2 + steep)
         return np.asarray(turn @ slopes @ turn.T, dtype=float)
 
     def wasted(self, covariance: Array) -> float:
@@ -111,8 +97,8 @@ class Setting:
     def usual() -> Setting:
         """Without any run. Where the optimum is does not matter to what runs about it tell, only how it moves along a run: as published
         exponents have it, and over sizes by them as well."""
-        of_params, of_tokens = (float(each) for each in USUAL_BATCH_EXPONENTS)
-        rate = Trend(0.0, 0.0, USUAL_RATE_EXPONENT)
+        of_params, of_tokens = (float(each) for each in usual.USUAL_BATCH_EXPONENTS)
+        rate = Trend(0.0, 0.0, usual.USUAL_RATE_EXPONENT)
         return Setting(OptimumTrends(rate, Trend(0.0, of_params, of_tokens), 0.0, 0.0))
 
 
@@ -123,7 +109,7 @@ def grid_about(
     lines: int,
     *,
     first_tokens: float | None = None,
-    factor: float = USUAL_STEP,
+    factor: float = usual.USUAL_STEP,
 ) -> list[PlannedRun]:
     """`lines` learning rates times as many batch sizes about the optimum that is expected at the end of runs."""
     rate, batch = setting.at_optimum(params, tokens)
@@ -137,7 +123,7 @@ def grid_about(
 
 def token_slope(tokens: float) -> float:
     """-dL/dlnD, nats, that runs usually have at so many tokens."""
-    return float(USUAL_TOKEN_SLOPE * (tokens / USUAL_SLOPE_TOKENS) ** -FLATTENS)
+    return float(usual.USUAL_TOKEN_SLOPE * (tokens / usual.USUAL_SLOPE_TOKENS) ** -usual.FLATTENS)
 
 
 def usual_ends(sizes: Sequence[tuple[float, float]]) -> tuple[float, float]:

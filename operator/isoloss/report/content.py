@@ -9,15 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isoloss import formatting
-from isoloss.laws import (
-    LAW_HEADS,
-    STATUS_WORDS,
-    Laws,
-    Optimum,
-    Run,
-    law_rows,
-    noise_in_words,
-)
+from isoloss import laws as engine
 from isoloss.savings import SearchCost
 from isoloss.summaries import why_not
 
@@ -26,21 +18,21 @@ PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """The Content-Security-Policy of a page: no script runs, nothing is fetched."""
 
 
-def any_law(laws: Laws) -> bool:
+def any_law(laws: engine.Laws) -> bool:
     """Whether any of the three laws was fitted; otherwise there is no curve to draw."""
     parts = (laws.learning_rate, laws.batch_size, laws.loss_compute)
     return any(part.status != "refused" for part in parts)
 
 
-def status_word(laws: Laws) -> str:
+def status_word(laws: engine.Laws) -> str:
     """Fitted, Provisional, Refused, or Partly refused if only some of the laws are, or a given batch size is answered."""
     answers = laws.status != "refused" or laws.rate_at_batch.curve is not None
     if laws.refusals and answers:
         return "Partly refused"
-    return STATUS_WORDS[laws.status]
+    return engine.STATUS_WORDS[laws.status]
 
 
-def laws_in_words(laws: Laws) -> str:
+def laws_in_words(laws: engine.Laws) -> str:
     """What the laws are of."""
     sizes = [f"{formatting.count(size)}" for size in laws.data.sizes]
     of_sizes = f", {' to '.join(dict.fromkeys((sizes[0], sizes[-1])))} parameters" if sizes else ""
@@ -87,7 +79,7 @@ class Table:
         object.__setattr__(self, "rows", shown)
 
 
-def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
+def point_rows(runs: Sequence[engine.Run], laws: engine.Laws) -> tuple[PointRow, ...]:
     """The table of points from runs alone; the notes are the exclusions of the fit."""
     reasons: dict[str, list[str]] = {}
     for exclusion in laws.excluded:
@@ -107,7 +99,7 @@ def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
     )
 
 
-def _state(run: Run) -> str:
+def _state(run: engine.Run) -> str:
     if run.diverged:
         return "Diverged"
     return "Finished" if run.finished else (run.stopped or "training").capitalize()
@@ -139,7 +131,7 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
 # ---------------------------------------------------------------------------------------- laws
 
 
-def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
+def fit_facts(laws: engine.Laws, runs: Sequence[engine.Run], version: str) -> dict[str, str]:
     """What it takes to repeat the fit (the program's version, all options, the data), and the noise."""
     options = laws.options
     fixed = options.irreducible_loss
@@ -155,10 +147,10 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
     }
 
 
-def _noise(laws: Laws) -> str:
+def _noise(laws: engine.Laws) -> str:
     """Between seeds if that was measured, and what is off the surface."""
     measured, residual = laws.run_noise, laws.surface.residual_rms
-    seeds = "" if measured is None else noise_in_words(measured)
+    seeds = "" if measured is None else engine.noise_in_words(measured)
     if residual is None:
         return seeds or "not known: the joint surface was refused"
     surface = (
@@ -167,7 +159,7 @@ def _noise(laws: Laws) -> str:
     return f"{seeds}; {surface}" if seeds else surface
 
 
-def data_digest(runs: Sequence[Run]) -> str:
+def data_digest(runs: Sequence[engine.Run]) -> str:
     """The first 16 hexadecimal digits of a SHA-256 over the runs' numbers, in any order and by any names."""
     each = []
     for run in runs:
@@ -177,24 +169,24 @@ def data_digest(runs: Sequence[Run]) -> str:
     return hashlib.sha256(b"".join(sorted(each))).hexdigest()[:16]
 
 
-def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
+def laws_table(laws: engine.Laws, *, is_over: bool = True) -> Table:
     """The three laws of the iso-loss route and the joint surface, as formulas.
 
     While a sweep runs, a refused law is not yet there.
     """
-    refused, sizes = STATUS_WORDS["refused"], len(laws.data.sizes)
+    refused, sizes = engine.STATUS_WORDS["refused"], len(laws.data.sizes)
     return Table(
-        LAW_HEADS,
+        engine.LAW_HEADS,
         tuple(
             row
             if is_over or row[1] != refused
             else (row[0], "Not yet", why_not(row[2], sizes), "")
-            for row in law_rows(laws)
+            for row in engine.law_rows(laws)
         ),
     )
 
 
-def surface_sentence(laws: Laws) -> str:
+def surface_sentence(laws: engine.Laws) -> str:
     """How far the optima of single sizes, which were found without the joint surface, are from it; empty: not known."""
     trends = laws.surface.optimum
     found = [
@@ -216,7 +208,7 @@ def surface_sentence(laws: Laws) -> str:
     )
 
 
-def optima_table(laws: Laws) -> Table:
+def optima_table(laws: engine.Laws) -> Table:
     """The optima of the frontier of least compute and of each size, with errors of the logarithms."""
     listed = [*laws.frontier, *laws.optima]
     kinds = ["frontier"] * len(laws.frontier) + ["size"] * len(laws.optima)
@@ -227,7 +219,7 @@ def optima_table(laws: Laws) -> Table:
     return Table(heads, rows, frozenset({1, 2, 3, 4, 5, 6}))
 
 
-def optimum_in_words(optimum: Optimum) -> str:
+def optimum_in_words(optimum: engine.Optimum) -> str:
     """An optimum as the tooltip of its mark."""
     size = f", {formatting.count(optimum.params)} parameters" if optimum.params else ""
     cost = [
@@ -245,7 +237,7 @@ def optimum_in_words(optimum: Optimum) -> str:
     )
 
 
-def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
+def _optimum_row(kind: str, item: engine.Optimum, trained: Sequence[float]) -> Cells:
     errors = item.standard_errors
     # The frontier passes between the trained sizes, where the compute-optimal size is.
     is_between = item.params is not None and not any(

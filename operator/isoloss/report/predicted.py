@@ -6,37 +6,29 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss import formatting
-from isoloss.laws import (
-    Laws,
-    Point,
-    Prediction,
-    batch_size_text,
-    in_sequences,
-    regret_text,
-    total_flops_text,
-)
+from isoloss import laws as engine
 from isoloss.published import PublishedOptimum
 from isoloss.report.bands import band_at, from_scratch
 from isoloss.report.content import Cells, Table
 
 
-def unit_of_batches(answer: Prediction, laws_length: int | None) -> str:
+def unit_of_batches(answer: engine.Prediction, laws_length: int | None) -> str:
     """Sequences, with their length if it is not that of the laws."""
     length = answer.sequence_length
     return "sequences" if length in (None, laws_length) else f"sequences of {length}"
 
 
-def on_the_laws(answer: Prediction, laws_length: int | None) -> Prediction:
+def on_the_laws(answer: engine.Prediction, laws_length: int | None) -> engine.Prediction:
     """The answer in sequences of the laws' length, to be drawn on them."""
     length = answer.sequence_length
     if None in (length, laws_length) or length == laws_length:
         return answer
     assert length is not None and laws_length is not None  # noqa: PT018
-    return in_sequences(answer, length, laws_length)
+    return engine.in_sequences(answer, length, laws_length)
 
 
 def question_in_words(
-    answer: Prediction, initial_loss: float | None, parameters: float | None
+    answer: engine.Prediction, initial_loss: float | None, parameters: float | None
 ) -> str:
     """What was asked: the checkpoint and the planned training, by what is known of them."""
     asked = []
@@ -56,7 +48,7 @@ def question_in_words(
 
 
 def prediction_facts(
-    answer: Prediction, initial_loss: float | None, unit: str = "sequences"
+    answer: engine.Prediction, initial_loss: float | None, unit: str = "sequences"
 ) -> tuple[Cells, ...]:
     """(name, value) pairs of the answer, in order of computation; `unit` is that of its batch sizes."""
     within, far = answer.affordable, answer.extrapolation
@@ -69,14 +61,14 @@ def prediction_facts(
             formatting.interval(answer.equivalent_flops, formatting.flops),
         ),
         ("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)),
-        ("total effective compute C_total (FLOPs)", total_flops_text(answer)),
+        ("total effective compute C_total (FLOPs)", engine.total_flops_text(answer)),
         (
             "target loss (nats per token)",
             formatting.interval(answer.target_loss, formatting.loss),
         ),
         (
             "batch size (tokens)",
-            batch_size_text(answer, answer.batch_size_tokens, formatting.count),
+            engine.batch_size_text(answer, answer.batch_size_tokens, formatting.count),
         ),
         (f"batch size before rounding ({unit})", formatting.number(raw, 4)),
         (
@@ -87,7 +79,7 @@ def prediction_facts(
             f"batch sizes within {tolerance} nats ({unit})",
             _affordable(answer),
         ),
-        ("expected to lose", regret_text(answer)),
+        ("expected to lose", engine.regret_text(answer)),
         ("estimate", ROUTES[answer.route]),
         (
             "extrapolation",
@@ -97,7 +89,7 @@ def prediction_facts(
     return tuple((name, text) for name, text in rows if text)
 
 
-def _affordable(answer: Prediction) -> str:
+def _affordable(answer: engine.Prediction) -> str:
     within = answer.affordable
     if within is None:
         return ""
@@ -108,12 +100,12 @@ def _affordable(answer: Prediction) -> str:
 
 
 def alternatives_table(
-    answer: Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
+    answer: engine.Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
 ) -> Table:
     """The best pair, the variants and the published laws, to compare with the answer, in its sequences."""
     sequence_length = answer.sequence_length or laws_length
     batches = f"batch size ({unit_of_batches(answer, laws_length)})"
-    points: Mapping[str, Point] = {
+    points: Mapping[str, engine.Point] = {
         **({} if answer.best is None else {"best pair": answer.best}),
         **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
     }
@@ -121,7 +113,7 @@ def alternatives_table(
         (
             name,
             formatting.interval(point.learning_rate, formatting.learning_rate),
-            batch_size_text(answer, point.batch_size),
+            engine.batch_size_text(answer, point.batch_size),
             formatting.flops(point.total_flops),
         )
         for name, point in points.items()
@@ -140,7 +132,7 @@ def alternatives_table(
 
 
 def outside_their_data(
-    answer: Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
+    answer: engine.Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
 ) -> tuple[str, ...]:
     """A sentence for each published law that warns of itself here: the reason first, then what it gives."""
     length = answer.sequence_length or laws_length
@@ -172,7 +164,7 @@ _VARIANTS = {
 # --------------------------------------------------------------------------------- uncertainty
 
 
-def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
+def interval_costs(laws: engine.Laws, answer: engine.Prediction) -> Table | None:
     """What training at an end of an interval would cost, were the answer the optimum.
 
     By the curvature H of the joint surface: 0.5 d' H d of the tokens' logarithm, d the distance in
@@ -198,7 +190,7 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
-def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction) -> Cells:
+def _cost_row(name: str, wasted: float, slope: float | None, answer: engine.Prediction) -> Cells:
     share = float(np.expm1(wasted))
     return (
         name,
@@ -208,7 +200,7 @@ def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction)
     )
 
 
-def disagreements(laws: Laws, answer: Prediction) -> tuple[str, ...]:
+def disagreements(laws: engine.Laws, answer: engine.Prediction) -> tuple[str, ...]:
     """Sentences where two estimates of a run from scratch differ: the interval of the one behind the answer, and the band
     of the iso-loss law."""
     drawn = on_the_laws(answer, laws.sequence_length)

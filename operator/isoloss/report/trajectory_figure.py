@@ -19,21 +19,8 @@ from matplotlib.colors import LogNorm
 
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Run
-from isoloss.report.drawing import (
-    BAND,
-    FAINT,
-    INK,
-    LINE_STYLES,
-    SOFT,
-    Figure,
-    grid_axis,
-    key,
-    legend_below,
-    log_ticks,
-    note,
-    shown_sizes,
-    style,
-)
+from isoloss.report import drawing
+from isoloss.report.drawing import style
 from isoloss.report.inline_svg import add_tooltips
 from isoloss.runs import RunSet
 
@@ -76,8 +63,13 @@ class _Look:
     def of(self, line: _Line) -> dict[str, Any]:
         """A line's options for plot."""
         if not any(line is each for each in self.strong):
-            return {"color": FAINT, "linewidth": 0.5, "zorder": 1, "rasterized": self.crowded}
-        style = LINE_STYLES[self.batches.index(line.batch_size) % len(LINE_STYLES)]
+            return {
+                "color": drawing.FAINT,
+                "linewidth": 0.5,
+                "zorder": 1,
+                "rasterized": self.crowded,
+            }
+        style = drawing.LINE_STYLES[self.batches.index(line.batch_size) % len(drawing.LINE_STYLES)]
         return {
             "color": self.shades.to_rgba(np.array([line.learning_rate]))[0],
             "linestyle": style,
@@ -88,7 +80,7 @@ class _Look:
 
 
 @style()
-def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> Figure:
+def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> drawing.Figure:
     """Loss in nats per token over tokens of every run.
 
     Of each size the runs that end nearest to the best are drawn strongly: shades show the learning rate, line styles the batch
@@ -101,10 +93,10 @@ def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> Figure:
     for run in runs:
         if run.tokens.size:
             by_size[run.params].append(run)
-    shown = shown_sizes(by_size, MAX_PANELS)
+    shown = drawing.shown_sizes(by_size, MAX_PANELS)
     if not shown:
-        figure = Figure(figsize=(6.2, 3.4), layout="constrained")
-        note(figure.subplots(), "No run has an evaluation.")
+        figure = drawing.Figure(figsize=(6.2, 3.4), layout="constrained")
+        drawing.note(figure.subplots(), "No run has an evaluation.")
         return figure
     columns = min(3 if len(shown) in (3, 5, 6) else 4, len(shown))
     figure, pairs = _panels(len(shown), columns)
@@ -130,10 +122,10 @@ def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> Figure:
     return figure
 
 
-def _panels(count: int, columns: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+def _panels(count: int, columns: int) -> tuple[drawing.Figure, list[tuple[Axes, Axes]]]:
     """A figure with an upper and a lower panel for each of `count` sizes."""
     rows = -(-count // columns)
-    figure = Figure(
+    figure = drawing.Figure(
         figsize=(max(3.3 * columns, 5.2) + 1.0, 4.7 * rows + 0.5), layout="constrained"
     )
     heights = (3.0, 1.8) * rows
@@ -192,7 +184,7 @@ def _panel(axes: Axes, size: float, lines: Sequence[_Line], laws: Laws, look: _L
         add_tooltips(drawn, [_in_words(line)])
         _mark_end(axes, line, line.losses, high)
     for level in sorted({contour.loss for contour in laws.contours if contour.params == size}):
-        axes.axhline(level, color=SOFT, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0)
+        axes.axhline(level, color=drawing.SOFT, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0)
     axes.set_ylim(low, high)
     _token_axis(axes, lines)
     axes.set_title(f"{formatting.count(size)} parameters", loc="left")
@@ -213,7 +205,7 @@ def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
     tokens = np.concatenate([line.tokens for line in lines])
     first, last = float(tokens.min()) / 1.15, float(tokens.max()) * 1.15
     axes.set_xlim(first, last)
-    log_ticks(axes.xaxis, first, last, formatting.count)
+    drawing.log_ticks(axes.xaxis, first, last, formatting.count)
 
 
 def _noise_band(laws: Laws) -> tuple[float, str] | None:
@@ -241,7 +233,7 @@ def _differences(
         )
         _mark_end(axes, line, above, top)
     if noise is not None:
-        axes.axhspan(0.0, noise, color=BAND, linewidth=0, zorder=0)
+        axes.axhspan(0.0, noise, color=drawing.BAND, linewidth=0, zorder=0)
     axes.set_ylim(-0.03 * top, top)
     _token_axis(axes, lines)
     axes.set_xlabel("training tokens")
@@ -282,7 +274,7 @@ def _mark_end(axes: Axes, line: _Line, shown: Array, top: float) -> None:
             line.tokens[-1:],
             np.minimum(shown[-1:], top),
             marker="x" if line.diverged else "o",
-            color=INK,
+            color=drawing.INK,
             markerfacecolor="none",
             markersize=5,
             linestyle="none",
@@ -304,7 +296,7 @@ def _loss_range(lines: Sequence[_Line], laws: Laws, size: float) -> tuple[float,
 
 
 def _legend(
-    figure: Figure,
+    figure: drawing.Figure,
     panels: Sequence[Axes],
     shades: ScalarMappable,
     rates: Sequence[float],
@@ -314,20 +306,24 @@ def _legend(
 ) -> None:
     bar = figure.colorbar(shades, ax=list(panels), aspect=30, pad=0.02)
     bar.set_label("learning rate")
-    grid_axis(bar.ax.yaxis, rates, learning_rates=True)
+    drawing.grid_axis(bar.ax.yaxis, rates, learning_rates=True)
     bar.ax.set_ylim(min(rates), max(max(rates), min(rates) * 1.1))
     entries = [
-        key(f"B = {batch:g}", linestyle=LINE_STYLES[index])
+        drawing.key(f"B = {batch:g}", linestyle=drawing.LINE_STYLES[index])
         for index, batch in enumerate(batches)
-        if len(batches) <= len(LINE_STYLES)
+        if len(batches) <= len(drawing.LINE_STYLES)
     ]
     if any(run.diverged for run in runs):
-        entries.append(key("diverged", marker="x"))
+        entries.append(drawing.key("diverged", marker="x"))
     if any(not (run.finished or run.stopped or run.diverged) for run in runs):
-        entries.append(key("still training", marker="o", markerfacecolor="none"))
+        entries.append(drawing.key("still training", marker="o", markerfacecolor="none"))
     if len(runs) > STRONG:
-        entries.append(key("other runs", color=FAINT, linewidth=1.0, linestyle="-"))
-    entries.append(key("iso-loss level", color=SOFT, linewidth=0.6, linestyle=(0, (1, 3))))
+        entries.append(
+            drawing.key("other runs", color=drawing.FAINT, linewidth=1.0, linestyle="-")
+        )
+    entries.append(
+        drawing.key("iso-loss level", color=drawing.SOFT, linewidth=0.6, linestyle=(0, (1, 3)))
+    )
     if band := _noise_band(laws):
-        entries.append(key(band[1], color=BAND, linestyle="-", linewidth=7))
-    legend_below(figure, entries)
+        entries.append(drawing.key(band[1], color=drawing.BAND, linestyle="-", linewidth=7))
+    drawing.legend_below(figure, entries)

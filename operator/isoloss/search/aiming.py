@@ -5,17 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isoloss.laws import (
-    FitOptions,
-    Interval,
-    Laws,
-    Prediction,
-    PredictionQuery,
-    Run,
-    Screened,
-    fit_laws,
-    predict,
-)
+from isoloss import laws as engine
 from isoloss.published import NotApplicable, published_law
 from isoloss.search.lattice import grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
@@ -53,8 +43,8 @@ Lack = BeyondGrid | NoDiagonal
 class Located:
     """An optimum with its interval."""
 
-    learning_rate: Interval
-    batch_size: Interval
+    learning_rate: engine.Interval
+    batch_size: engine.Interval
     regret: float
     """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
     intervals' variance. Infinite if there is no surface."""
@@ -68,13 +58,13 @@ class Located:
         ) <= math.log(batch_size)
 
 
-def _half_width(interval: Interval) -> float:
+def _half_width(interval: engine.Interval) -> float:
     if not 0.0 < interval.low <= interval.high:
         return math.inf
     return 0.5 * math.log(interval.high / interval.low)
 
 
-def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
+def aim(runs: Sequence[engine.Run], size: Size, options: engine.FitOptions) -> Located | None:
     """Where runs of cheaper sizes put the optimum of a size at its tokens; None if their laws refuse, as those of one size do."""
     if not runs:
         return None
@@ -83,16 +73,19 @@ def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
 
 
 def locate(
-    runs: Sequence[Run], size: Size, options: FitOptions, screened: Screened | None = None
+    runs: Sequence[engine.Run],
+    size: Size,
+    options: engine.FitOptions,
+    screened: engine.Screened | None = None,
 ) -> Located | Lack | None:
     """The optimum of a size at its tokens by the laws of these runs, or what they lack if they can name it."""
-    laws = fit_laws(runs, options, screened=screened)
+    laws = engine.fit_laws(runs, options, screened=screened)
     per_token = _flops_per_token(runs, size)
-    query = PredictionQuery(
+    query = engine.PredictionQuery(
         total_flops=per_token * size.tokens, params=size.params, flops_per_token=per_token
     )
-    found = predict(laws, query)
-    if not isinstance(found, Prediction):
+    found = engine.predict(laws, query)
+    if not isinstance(found, engine.Prediction):
         # What is lacking at one size is the nearer aim than what is lacking at all of them.
         ordered = sorted(found.refusals, key=lambda refusal: "params" not in refusal.figures)
         named = (_lack(refusal.figures) for refusal in ordered)
@@ -105,7 +98,7 @@ def locate(
     return Located(found.learning_rate, batch, regret, lack)
 
 
-def _flops_per_token(runs: Sequence[Run], size: Size) -> float:
+def _flops_per_token(runs: Sequence[engine.Run], size: Size) -> float:
     """FLOPs per token of a size as the laws count them: its own runs', else by the ratio of the size nearest to it.
 
     `Size.flops_per_token` is what budgets count; runs of a table may be counted otherwise.
@@ -124,7 +117,7 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
     return BeyondGrid(figures["quantity"], larger, None if params is None else float(params))
 
 
-def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:
+def _expected_regret(laws: engine.Laws, rate: engine.Interval, batch: engine.Interval) -> float:
     """The two errors taken as independent: along a ridge they cancel in part, so that this is an upper bound."""
     curvature, steepness = laws.surface.curvature, laws.surface.token_slope
     if curvature is None or steepness is None:

@@ -10,20 +10,11 @@ from statistics import NormalDist
 
 import numpy as np
 
+from isoloss import laws as engine
 from isoloss.formatting import batch_size as batch_text
 from isoloss.formatting import learning_rate as rate_text
 from isoloss.formatting import loss as loss_text
 from isoloss.formatting import number
-from isoloss.laws import (
-    Array,
-    Interval,
-    Laws,
-    Prediction,
-    PredictionQuery,
-    Refused,
-    loss_curvature,
-    predict,
-)
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
@@ -59,13 +50,13 @@ LONGER = 0.05
 class _OptimumDraws:
     """Draws of the optimum at the full budget, and of the valley around it."""
 
-    offset: Array
+    offset: engine.Array
     """(draws, 2) of ln(optimum / answer)."""
-    curvature: Array
+    curvature: engine.Array
     """(draws, 2, 2) nats."""
 
     @property
-    def regret(self) -> Array:
+    def regret(self) -> engine.Array:
         """(draws,) nats that the answer loses."""
         return np.asarray(
             0.5 * np.einsum("ni,nij,nj->n", self.offset, self.curvature, self.offset), dtype=float
@@ -73,14 +64,14 @@ class _OptimumDraws:
 
 
 def validate(
-    laws: Laws,
-    query: PredictionQuery,
+    laws: engine.Laws,
+    query: engine.PredictionQuery,
     probes: Sequence[Probe],
     probe_flops: float,
     *,
     tolerance: float = TOLERANCE,
     seed: int = 0,
-) -> Validation | Refused:
+) -> Validation | engine.Refused:
     """Judge the laws' answer to `query` by `probes` of `probe_flops` each, and refine it.
 
     With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer.
@@ -98,22 +89,22 @@ def validate(
         raise InvalidProbes(
             "probes continue a checkpoint: ask with its initial loss and a budget, not with total_flops"
         )
-    answer = predict(laws, query)
-    if isinstance(answer, Refused):
+    answer = engine.predict(laws, query)
+    if isinstance(answer, engine.Refused):
         return answer
     assert answer.cpt_flops is not None
     # Probes that all diverged reject the answer whatever their length.
     moves = NO_MOVE
     if not _all_diverged(probes):
         found = _moves(laws, query, answer.cpt_flops, probe_flops)
-        if isinstance(found, Refused):
+        if isinstance(found, engine.Refused):
             return found
         moves = found
     judged = judge(
         answer,
         probes,
         moves,
-        loss_curvature(laws),
+        engine.loss_curvature(laws),
         tolerance,
         seed,
         rate_alone=query.batch_size is not None,
@@ -124,8 +115,8 @@ def validate(
 
 
 def _moves(
-    laws: Laws, query: PredictionQuery, budget_flops: float, probe_flops: float
-) -> Normal | Refused:
+    laws: engine.Laws, query: engine.PredictionQuery, budget_flops: float, probe_flops: float
+) -> Normal | engine.Refused:
     """ln of the optimum at the budget over that at the probes' tokens. Raises InvalidProbes for longer probes."""
     if not 0.0 < probe_flops <= budget_flops * (1.0 + LONGER):
         raise InvalidProbes(
@@ -134,17 +125,17 @@ def _moves(
     flops = min(probe_flops, budget_flops)
     short, long = (answer_at(laws, query, each) for each in (flops, budget_flops))
     for each in (short, long):
-        if isinstance(each, Refused):
+        if isinstance(each, engine.Refused):
             return each
-    assert isinstance(short, Prediction) and isinstance(long, Prediction)  # noqa: PT018
+    assert isinstance(short, engine.Prediction) and isinstance(long, engine.Prediction)  # noqa: PT018
     return drift(short, long)
 
 
 def judge(
-    answer: Prediction,
+    answer: engine.Prediction,
     probes: Sequence[Probe],
     moves: Normal,
-    curvature: Array,
+    curvature: engine.Array,
     tolerance: float = TOLERANCE,
     seed: int = 0,
     *,
@@ -239,7 +230,7 @@ def _all_diverged(probes: Sequence[Probe]) -> bool:
     return all(probe.diverged for probe in probes)
 
 
-def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
+def _at_the_answer(answer: engine.Prediction, probes: Sequence[Probe]) -> Probe:
     """The probe that stands for the answer. Raises InvalidProbes without one."""
     at = _log_given(answer)
     found = min(
@@ -255,14 +246,14 @@ def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
     return found
 
 
-def _at_its_batch_size(answer: Prediction, probes: Sequence[Probe]) -> list[Probe]:
+def _at_its_batch_size(answer: engine.Prediction, probes: Sequence[Probe]) -> list[Probe]:
     """The probes at the answer's batch size, as if at exactly that one."""
     given = answer.batch_size.value
     near = [p for p in probes if abs(float(np.log(p.batch_size / given))) <= AT_THE_ANSWER]
     return [replace(probe, batch_size=given) for probe in near]
 
 
-def _lacking(varied: Array) -> str:
+def _lacking(varied: engine.Array) -> str:
     """What places (n, 1 or 2) of ln LR and ln B lack to be judged, in words that follow their number; empty if nothing."""
     alike = [
         f"all at one {axis}; another one is needed"
@@ -288,7 +279,7 @@ def _broken(lost: Probe) -> str:
     )
 
 
-def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
+def _within(answer: engine.Prediction, probes: Sequence[Probe]) -> Box:
     """Where the optimum is: on the answer's side of every probe that diverged.
 
     A probe bounds the learning rate from above, or the batch size if it has the answer's learning rate; nothing that a
@@ -309,13 +300,13 @@ def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
     return Box(low, high)
 
 
-def _log_given(answer: Prediction) -> Array:
+def _log_given(answer: engine.Prediction) -> engine.Array:
     """(2,) ln LR and ln B as they were given, the batch size rounded."""
     given = np.array([answer.learning_rate.value, answer.batch_size.value])
     return np.asarray(np.log(given), dtype=float)
 
 
-def _prior(answer: Prediction, *, rate_alone: bool) -> Normal:
+def _prior(answer: engine.Prediction, *, rate_alone: bool) -> Normal:
     """Intervals as normals of ln LR and ln B: of the best pair before rounding, or of the learning rate where the batch
     size is given."""
     intervals = (answer.learning_rate, answer.batch_size)
@@ -332,7 +323,7 @@ def _prior(answer: Prediction, *, rate_alone: bool) -> Normal:
     return Normal(np.asarray(mean, dtype=float), np.clip(widths, AS_GIVEN, ANYWHERE))
 
 
-def _moved(minima: Array, prior: Normal, at_probes: Normal, seed: int) -> Array:
+def _moved(minima: engine.Array, prior: Normal, at_probes: Normal, seed: int) -> engine.Array:
     """Draws (n, 2) of the optimum at the budget, given those at the probes' tokens.
 
     The one is the other and an independent drift; the prior of both is normal, so that what the drift leaves
@@ -361,7 +352,7 @@ def _comparison(middle: Probe, neighbour: Probe) -> Comparison:
     return Comparison(neighbour, difference, error, "answer" if difference > 0 else "neighbour")
 
 
-def _on_a_ridge(answer: Prediction, comparisons: Sequence[Comparison]) -> bool:
+def _on_a_ridge(answer: engine.Prediction, comparisons: Sequence[Comparison]) -> bool:
     """Whether the neighbours on both sides of an axis are lower than the answer."""
     lower = [c.neighbour for c in comparisons if c.difference < -RIDGE * c.standard_error]
     if not lower:
@@ -373,7 +364,7 @@ def _on_a_ridge(answer: Prediction, comparisons: Sequence[Comparison]) -> bool:
     )
 
 
-def _refined(answer: Prediction, found: _OptimumDraws) -> Refined:
+def _refined(answer: engine.Prediction, found: _OptimumDraws) -> Refined:
     level, given = answer.interval_level, np.exp(_log_given(answer))
     rate, batch = (_interval(draws, level) for draws in np.exp(found.offset).T)
     return Refined(
@@ -383,17 +374,21 @@ def _refined(answer: Prediction, found: _OptimumDraws) -> Refined:
     )
 
 
-def _interval(draws: Array, level: float) -> Interval:
+def _interval(draws: engine.Array, level: float) -> engine.Interval:
     low, middle, high = np.quantile(draws, [0.5 - level / 2, 0.5, 0.5 + level / 2])
-    return Interval(float(middle), float(low), float(high))
+    return engine.Interval(float(middle), float(low), float(high))
 
 
-def _times(interval: Interval, factor: float) -> Interval:
-    return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
+def _times(interval: engine.Interval, factor: float) -> engine.Interval:
+    return engine.Interval(interval.value * factor, interval.low * factor, interval.high * factor)
 
 
 def _verdict(
-    judged: Validation, alone: _OptimumDraws, answer: Prediction, tolerance: float, within: Box
+    judged: Validation,
+    alone: _OptimumDraws,
+    answer: engine.Prediction,
+    tolerance: float,
+    within: Box,
 ) -> Validation:
     regret = alone.regret
     interval, side = _interval(regret, answer.interval_level), _direction(alone, within)

@@ -4,26 +4,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from isoloss.laws import (
-    Laws,
-    Prediction,
-    PredictionQuery,
-    Refusal,
-    RefusalReason,
-    Refused,
-    predict,
-)
+from isoloss import laws as engine
 
 PRECISION = 0.01
 """Of the smallest share, relative."""
 
 
-def answer_at(laws: Laws, query: PredictionQuery, flops: float) -> Prediction | Refused:
+def answer_at(
+    laws: engine.Laws, query: engine.PredictionQuery, flops: float
+) -> engine.Prediction | engine.Refused:
     """The laws' answer for a budget of so many FLOPs in place of the query's, unrounded; what is refused is said of probes."""
     # Rounding must not make two questions of one: the best pair moves, or the best learning rate at one batch size.
     plain = replace(query, batch_size_tolerance=None, round_to=1, cpt_flops=flops, cpt_tokens=None)
-    answer = predict(laws, plain)
-    if isinstance(answer, Refused):
+    answer = engine.predict(laws, plain)
+    if isinstance(answer, engine.Refused):
         return replace(answer, refusals=tuple(_of_probes(each) for each in answer.refusals))
     return answer
 
@@ -32,7 +26,7 @@ def answer_at(laws: Laws, query: PredictionQuery, flops: float) -> Prediction | 
 class ShareRefused:
     """Why probes of a share of the budget cannot be judged."""
 
-    refused: Refused
+    refused: engine.Refused
     smallest: float | None
     """A little more than the smallest share of which they can be, to two digits; None if no share helps."""
 
@@ -43,31 +37,39 @@ class ShareRefused:
 
 
 def refuse_share(
-    laws: Laws, query: PredictionQuery, share: float, flops_of: Callable[[float], float]
+    laws: engine.Laws,
+    query: engine.PredictionQuery,
+    share: float,
+    flops_of: Callable[[float], float],
 ) -> ShareRefused | None:
     """Why probes of a share of the query's budget could not be judged once they are trained; None if they could.
 
     `flops_of` gives the FLOPs of one probe by its share of the budget, up to those of the whole budget.
     """
     short = answer_at(laws, query, flops_of(share))
-    if not isinstance(short, Refused):
+    if not isinstance(short, engine.Refused):
         return None
-    is_too_short = {each.reason for each in short.refusals} == {RefusalReason.BUDGET_TOO_SMALL}
+    is_too_short = {each.reason for each in short.refusals} == {
+        engine.RefusalReason.BUDGET_TOO_SMALL
+    }
     return ShareRefused(
         short, _smallest_share(laws, query, share, flops_of) if is_too_short else None
     )
 
 
 def _smallest_share(
-    laws: Laws, query: PredictionQuery, too_small: float, flops_of: Callable[[float], float]
+    laws: engine.Laws,
+    query: engine.PredictionQuery,
+    too_small: float,
+    flops_of: Callable[[float], float],
 ) -> float | None:
     """`too_small` is a share of which probes cannot be judged. None if not even probes of the whole budget can."""
     low, high = too_small, 1.0
-    if isinstance(answer_at(laws, query, flops_of(high)), Refused):
+    if isinstance(answer_at(laws, query, flops_of(high)), engine.Refused):
         return None
     while high > low * (1.0 + PRECISION):
         middle = math.sqrt(low * high)
-        if isinstance(answer_at(laws, query, flops_of(middle)), Refused):
+        if isinstance(answer_at(laws, query, flops_of(middle)), engine.Refused):
             low = middle
         else:
             high = middle
@@ -80,10 +82,10 @@ def _rounded_up(share: float) -> float:
     return math.ceil(share / unit) * unit
 
 
-def _of_probes(refusal: Refusal) -> Refusal:
+def _of_probes(refusal: engine.Refusal) -> engine.Refusal:
     """The refusal with its words about the budget said of the probes, whose FLOPs they are."""
     figures = refusal.figures
-    if refusal.reason is not RefusalReason.BUDGET_TOO_SMALL or "steps" not in figures:
+    if refusal.reason is not engine.RefusalReason.BUDGET_TOO_SMALL or "steps" not in figures:
         return refusal
     tokens, steps, fewest = (float(figures[key]) for key in ("tokens", "steps", "fewest_steps"))
     return replace(

@@ -11,14 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from isoloss import formatting
-from isoloss_operator.planning.models import (
-    FAMILIES,
-    ConfigReader,
-    UnsupportedModel,
-    completed,
-    known_keys,
-    parameter_counts,
-)
+from isoloss_operator.planning import models
 
 
 @dataclass(frozen=True)
@@ -118,13 +111,15 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
     given |= text if isinstance(text, Mapping) else {}
     own = given.get("model_type")
     if not isinstance(own, str) or not _NAME.fullmatch(own):
-        raise UnsupportedModel("model_type", f"must be a name such as gpt2, not {own!r:.60}")
+        raise models.UnsupportedModel(
+            "model_type", f"must be a name such as gpt2, not {own!r:.60}"
+        )
     given = {key: value for key, value in given.items() if value is not None}
     for key, names in _NAMES.items():
         found = [given[name] for name in (key, *names.split()) if name in given]
         given |= {key: found[0]} if found else {}
     for key in _NUMBERS:
-        ConfigReader(given).number(key)
+        models.ConfigReader(given).number(key)
     features = _DIFFERENCES.get(own, "").split()
     if given.get("use_parallel_residual", given.get("parallel_attn")) is False:
         features = [each for each in features if each != "parallel"]
@@ -138,7 +133,7 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
     if own == "gemma2":
         config = _gemma(given)
     elif own in _ALIKE:
-        keys = known_keys(_ALIKE[own]) - {"rope_scaling", "rope_parameters"}
+        keys = models.known_keys(_ALIKE[own]) - {"rope_scaling", "rope_parameters"}
         config = {key: given[key] for key in sorted(keys) if key in given}
         config["model_type"] = _ALIKE[own]
     else:
@@ -152,11 +147,11 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
 
 def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[str, Any], str]:
     """The config and a phrase. Of a dense model it gets as many layers as have about the parameters that transformers builds."""
-    layers, counts = config["num_hidden_layers"], parameter_counts(completed(config))
+    layers, counts = config["num_hidden_layers"], models.parameter_counts(models.completed(config))
     # Of a mixture the experts, and not the layers, may be as many as another family has: its active parameters would fall, too.
     if built is not None and counts.body_total == counts.body_active:
         config = _as_large(config, built)
-        counts = parameter_counts(completed(config))
+        counts = models.parameter_counts(models.completed(config))
     active, every = formatting.count(counts.active), formatting.count(counts.total)
     now = config["num_hidden_layers"]
     depth = f" ({now} layers for its {layers})" if now != layers else ""
@@ -167,7 +162,7 @@ def _counted(own: str, config: dict[str, Any], built: int | None) -> tuple[dict[
     elif 0.5 < counts.total / built < 2.0:
         how = f"for the {formatting.count(built)} that transformers builds"
     else:
-        raise UnsupportedModel(
+        raise models.UnsupportedModel(
             "model_type",
             f"{own}: transformers builds {formatting.count(built)} parameters, layers of {config['model_type']} with its sizes "
             f"have {every}: write the manifest by hand",
@@ -194,7 +189,7 @@ def _built(whole: Mapping[str, Any]) -> int | None:
 
 def _as_large(config: dict[str, Any], total: int) -> dict[str, Any]:
     """With as many layers as have about so many parameters in all."""
-    counts, layers = parameter_counts(completed(config)), config["num_hidden_layers"]
+    counts, layers = models.parameter_counts(models.completed(config)), config["num_hidden_layers"]
     outside = counts.head + counts.embedding
     wanted = max(1, round(layers * (total - outside) / (counts.total - outside)))
     if abs(wanted / layers - 1) < COUNT_TOLERANCE:
@@ -209,22 +204,22 @@ def _require_causal(whole: Mapping[str, Any]) -> None:
     text = whole.get("text_config")
     parts = [whole, text] if isinstance(text, Mapping) else [whole]
     if any(part.get("is_encoder_decoder") for part in parts):
-        raise UnsupportedModel(
+        raise models.UnsupportedModel(
             "is_encoder_decoder", "is true: only causal language models are measured and trained"
         )
     named = whole.get("architectures")
     names = [str(each) for each in named] if isinstance(named, list) else []
     if not names:
         message = "is missing: it names a causal language model, such as GPT2LMHeadModel"
-        raise UnsupportedModel("architectures", message)
+        raise models.UnsupportedModel("architectures", message)
     if not any(name.endswith(_CAUSAL) for name in names):
         message = f"{', '.join(names)} is not a causal language model, the only kind that is measured and trained"
-        raise UnsupportedModel("architectures", message)
+        raise models.UnsupportedModel("architectures", message)
 
 
 def _gemma(given: Mapping[str, Any]) -> dict[str, Any]:
     """gemma2's layers are gemma3's but for their caps; every second one has a window."""
-    family = FAMILIES["gemma3_text"]
+    family = models.FAMILIES["gemma3_text"]
     kept = f"{_KEPT} hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size"
     keys = f"{kept} max_position_embeddings {family.kept} layer_types".split()
     theta = given.get("rope_theta", 10_000.0)
@@ -240,7 +235,7 @@ def _gemma(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], list[str]]:
     """Llama's layers, or those of the family that has such windows or experts, and what they leave out."""
-    reader, phrases = ConfigReader(given), []
+    reader, phrases = models.ConfigReader(given), []
     hidden, layers = reader.count("hidden_size"), reader.count("num_hidden_layers")
     config = {key: given[key] for key in _KEPT.split() if key in given}
     if config.get("hidden_act") not in _ACTIVATIONS:
@@ -273,7 +268,7 @@ def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], li
     }
     kinds = [*map(str, reader.by_layer("layer_types", layers))] if has_heads else []
     if not all(map(_NAME.fullmatch, kinds)):
-        raise UnsupportedModel("layer_types", "must be names such as full_attention")
+        raise models.UnsupportedModel("layer_types", "must be names such as full_attention")
     if has_heads and "num_experts" in given and reader.count("num_experts") > 1:
         found = _mixture(given, reader)
         phrases.append(f"the experts and the routing of {found['model_type']}")
@@ -289,16 +284,18 @@ def _heads(hidden: int) -> int:
     for size in (128, 64, 96, 80, 32, 16):
         if hidden % size == 0:
             return hidden // size
-    raise UnsupportedModel("hidden_size", f"{hidden} is not a multiple of a usual head size")
+    raise models.UnsupportedModel(
+        "hidden_size", f"{hidden} is not a multiple of a usual head size"
+    )
 
 
-def _width(given: Mapping[str, Any], reader: ConfigReader, hidden: int) -> int:
+def _width(given: Mapping[str, Any], reader: models.ConfigReader, hidden: int) -> int:
     if "intermediate_size" in given:
         return reader.count("intermediate_size")
     return int((reader.number("expansion_ratio") or 4) * hidden)
 
 
-def _mixture(given: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
+def _mixture(given: Mapping[str, Any], reader: models.ConfigReader) -> dict[str, Any]:
     width = reader.count("moe_intermediate_size", _width(given, reader, given["hidden_size"]))
     shared = reader.count_or_zero("shared_expert_intermediate_size", 0)
     named = "num_shared_experts" if "num_shared_experts" in given else "n_shared_experts"

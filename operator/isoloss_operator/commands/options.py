@@ -14,14 +14,7 @@ from isoloss_contract.records import in_words, preparation
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.commands.nearest_family import Nearest, nearest
-from isoloss_operator.planning.models import (
-    FAMILIES,
-    UnsupportedModel,
-    completed,
-    measuring_refusal,
-    parameter_counts,
-    text_model,
-)
+from isoloss_operator.planning import models
 
 PricePerHour = Annotated[
     float | None,
@@ -53,12 +46,12 @@ class Checkpoint:
     @property
     def active(self) -> int:
         """Active parameters, output head included."""
-        return parameter_counts(self.config).active
+        return models.parameter_counts(self.config).active
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return parameter_counts(self.config).total
+        return models.parameter_counts(self.config).total
 
 
 @dataclass(frozen=True)
@@ -82,21 +75,21 @@ def read_checkpoint(uri: str) -> Checkpoint:
     other = None
     try:
         whole = Store(uri, follow_links=True).read_json_object("config.json")
-        config = text_model(whole)
-        if str(config.get("model_type")) not in FAMILIES:
+        config = models.text_model(whole)
+        if str(config.get("model_type")) not in models.FAMILIES:
             other = nearest(whole)
             config = other.config
-        config = completed(config)
-        parameter_counts(config)
+        config = models.completed(config)
+        models.parameter_counts(config)
     except NotFound as error:
         raise BadInput(
             f"--checkpoint: {uri} has no config.json: give the folder of a checkpoint in Hugging Face format"
         ) from error
     except StoreError as error:
         raise BadInput(f"--checkpoint: {error}") from error
-    except UnsupportedModel as error:
+    except models.UnsupportedModel as error:
         raise BadInput(f"--checkpoint: {uri}/config.json: {error}") from error
-    if why := measuring_refusal(whole, USUAL_SEQUENCE):
+    if why := models.measuring_refusal(whole, USUAL_SEQUENCE):
         raise BadInput(f"--checkpoint: {uri}/config.json: {why}")
     return Checkpoint(uri, config, other)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isoloss.laws.answer import optimum
+from isoloss.laws.answer import composition, optimum
 from isoloss.laws.answer.batch_sizes import (
     affordable,
     batch_cost,
@@ -18,14 +18,6 @@ from isoloss.laws.answer.caveats import (
     above_stable_rates,
     assumptions,
     size_answered_for,
-)
-from isoloss.laws.answer.composition import (
-    composed,
-    composition_covariance,
-    composition_sentences,
-    other_composition,
-    refuse_ratio,
-    with_rate_ratio,
 )
 from isoloss.laws.answer.limits import (
     implausible,
@@ -155,9 +147,9 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
     found = optimum.best_pair(laws, question)
     if found is None:
         return Refused(_no_place(laws), laws.warnings)
-    question = with_rate_ratio(question, found.point)
-    answer = composed(found.point, question, laws.options.interval)
-    refusal = refuse_ratio(question) or _refuse(laws, question, found, answer)
+    question = composition.with_rate_ratio(question, found.point)
+    answer = composition.composed(found.point, question, laws.options.interval)
+    refusal = composition.refuse_ratio(question) or _refuse(laws, question, found, answer)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
     within = _affordable(laws, question, answer)
@@ -177,7 +169,7 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
         *rounding_sentences(batch, question.multiple),
         *caveats,
         *of_range,
-        *composition_sentences(question),
+        *composition.composition_sentences(question),
     )
     value = rounded(batch.value, question.multiple)
     given = replace(answer, batch_size=Interval(value, batch.low, batch.high))
@@ -191,7 +183,7 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
     found = optimum.rate_at_batch(laws, question)
-    answer = composed(found.point, question, laws.options.interval)
+    answer = composition.composed(found.point, question, laws.options.interval)
     refusal = _refuse(laws, question, found, answer)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
@@ -200,13 +192,15 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
         *unseen,
         *laws.warnings,
         *assumptions(laws, found.route),
-        *composition_sentences(question),
+        *composition.composition_sentences(question),
     )
     prediction = _prediction(laws, question, found, answer, warnings)
     pair = optimum.best_pair(laws, replace(question, batch_size=None))
     if pair is None or pair.route != "surface":
         return replace(prediction, batch_size_given=True)
-    best = composed(pair.point, replace(question, batch_size=None), laws.options.interval)
+    best = composition.composed(
+        pair.point, replace(question, batch_size=None), laws.options.interval
+    )
     cost = batch_cost(laws, answer.batch_size.value, best)
     return replace(prediction, batch_size_given=True, best=best, batch_size_cost=cost)
 
@@ -262,7 +256,7 @@ def _prediction(
         if equivalent is None
         else optimum.exponential(float(equivalent[0]), equivalent[1:], level)
     )
-    errors = found.covariance + composition_covariance(question)
+    errors = found.covariance + composition.composition_covariance(question)
     regret = optimum.expected_regret(laws, question, replace(found, covariance=errors))
     return Prediction(
         learning_rate=answer.learning_rate,
@@ -324,9 +318,9 @@ def _variants(laws: Laws, question: Question, found: optimum.Optimum) -> dict[st
     checkpoint's compute, B with that of its raw tokens."""
     if question.cpt_flops is None or not question.composes:
         return {}
-    level, other = laws.options.interval, other_composition(question.composition)
+    level, other = laws.options.interval, composition.other_composition(question.composition)
     by_other = replace(question, composition=other)
-    variants = {other.lower(): composed(found.point, by_other, level)}
+    variants = {other.lower(): composition.composed(found.point, by_other, level)}
     budgets = {"A": question.cpt_flops}
     if question.past_flops is not None:
         budgets["B"] = question.cpt_flops + question.past_flops
@@ -337,5 +331,5 @@ def _variants(laws: Laws, question: Question, found: optimum.Optimum) -> dict[st
         else:
             point = optimum.best_pair(laws, there)
         if point is not None and point.route == found.route:
-            variants[name] = composed(point.point, there, level)
+            variants[name] = composition.composed(point.point, there, level)
     return variants
