@@ -1,9 +1,10 @@
 """laws.json: what the operator keeps of a fit and predicts from later, without loss.
 
 The dataclasses of results.py are the schema. Reading is strict (no unknown field, each of its declared
-type), because others can write to the object store.
+type), because others can write to the object store. A digest shows other changes.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -17,7 +18,7 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.results import LawError
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[13] = 13
+LAWS_VERSION: Literal[14] = 14
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {
@@ -44,30 +45,47 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[13]
+    version: Literal[14]
+    sha256: str
+    """Of the laws as they stand in the file, so that a field with a default that is added later changes none."""
     laws: Laws
 
 
 def laws_to_json(laws: Laws) -> dict[str, Any]:
     """A JSON object of plain values, below 2 MB for any number of runs."""
-    return LawsDocument(format=FORMAT, version=LAWS_VERSION, laws=laws).model_dump(mode="json")
+    envelope = LawsDocument(format=FORMAT, version=LAWS_VERSION, sha256="", laws=laws)
+    document = envelope.model_dump(mode="json")
+    return {**document, "sha256": _digest(document["laws"])}
+
+
+def _digest(laws: object) -> str:
+    """SHA-256 of JSON values, whatever the spaces, the order of fields, and the form of numbers in their file."""
+    numbers = json.loads(json.dumps(laws), parse_int=float)
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
 
 
 def laws_from_json(document: object) -> Laws:
     """The laws of such a document. Raises BadLaws for anything else, naming the first field at fault."""
-    if isinstance(document, dict) and "format" not in document:
+    if not isinstance(document, dict):
+        raise BadLaws("holds no laws: must be an object")
+    if "format" not in document:
         printed = ", not what it prints with --json" if "learning_rate" in document else ""
         raise BadLaws(f"holds no laws: give the file that isoloss fit writes with --out{printed}")
-    _check_version(document.get("version") if isinstance(document, dict) else None)
+    _check_version(document.get("version"))
     try:
         # Strict rules differ for JSON, where a tuple can only be a list: hence from text.
-        laws = LawsDocument.model_validate_json(json.dumps(document)).laws
+        parsed = LawsDocument.model_validate_json(json.dumps(document))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"]) or "laws.json"
         raise BadLaws(f"{path}: {first['msg'].replace('Input should', 'must', 1)}") from error
-    _check_data(laws)
-    return laws
+    _check_data(parsed.laws)
+    if parsed.sha256 != _digest(document["laws"]):
+        raise BadLaws(
+            "sha256: is not that of these laws: the file was changed or damaged after it was written: fit the runs again "
+            "with isoloss fit"
+        )
+    return parsed.laws
 
 
 def _check_version(version: object) -> None:

@@ -68,6 +68,7 @@ def test_the_document_of_many_runs_stays_below_two_megabytes():
         lambda d: d["laws"]["loss_compute"].update(gamma="0.1"),
         lambda d: d["laws"]["draws"]["loss_compute"].update(data="x"),
         lambda d: d["laws"]["data"].update(sizes="many"),
+        lambda d: d.pop("sha256"),
     ],
 )
 def test_a_damaged_document_is_refused(text, damage):
@@ -75,6 +76,34 @@ def test_a_damaged_document_is_refused(text, damage):
     damage(document)
     with pytest.raises(BadLaws):
         laws_from_json(document)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda laws: laws["loss_compute"].update(gamma=0.2),
+        lambda laws: laws["surface"]["optimum"]["learning_rate"].update(of_params=-0.4),
+        lambda laws: laws["data"].update(highest_loss=9.0),
+        lambda laws: laws["contours"].pop(),
+        lambda laws: laws.pop("run_noise"),
+    ],
+)
+def test_laws_that_were_changed_by_hand_are_refused(text, edit):
+    document = json.loads(text)
+    edit(document["laws"])
+    with pytest.raises(BadLaws, match="sha256: is not that of these laws: the file was changed"):
+        laws_from_json(document)
+
+
+def test_laws_that_another_program_wrote_anew_are_the_same(text):
+    def number(found):
+        return int(float(found)) if float(found).is_integer() else float(found)
+
+    def turned(pairs):
+        return dict(reversed(pairs))
+
+    again = json.loads(text, parse_float=number, object_pairs_hook=turned)
+    assert laws_to_json(laws_from_json(again)) == json.loads(text)
 
 
 @pytest.mark.parametrize("value", [None, [], "laws", 3, {}])
