@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks import bench_trainer, trainer_rivals
+from benchmarks import trainer_rivals
 from benchmarks.bench_trainer import compare, main
 from benchmarks.packaged_rivals import Packaged
 from benchmarks.trainer_rivals import Entrant, Setting, Shape
@@ -65,7 +65,7 @@ def test_rivals_take_turns_and_one_without_memory_tries_half(monkeypatch, capsys
         "b": _rival(1, calls, "b"),
         "c": _rival(0, calls, "c"),
     }
-    monkeypatch.setattr(bench_trainer.trainer_rivals, "rivals", lambda _: field)
+    monkeypatch.setattr(trainer_rivals, "rivals", lambda _: field)
     found = compare(Shape("dense-tiny", 32, 4, 2), 2)
     assert calls == ["ours", "b", "b", "b", "ours", "b", "ours", "b", "c", "c", "c"]
     assert found["c"] is None
@@ -79,7 +79,7 @@ def test_rivals_take_turns_and_one_without_memory_tries_half(monkeypatch, capsys
 @pytest.mark.whole
 def test_the_command_measures_every_rival(monkeypatch, tmp_path: Path, capsys) -> None:
     shapes = {**trainer_rivals.SHAPES, "toy": SHAPE}
-    monkeypatch.setattr(bench_trainer, "SHAPES", shapes)
+    monkeypatch.setattr(trainer_rivals, "SHAPES", shapes)
     file = tmp_path / "figures.json"
     main(["--shape", "toy", "--rounds", "2", "--json", str(file)])
     printed = capsys.readouterr().out
