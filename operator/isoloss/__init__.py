@@ -6,8 +6,7 @@ use, so that `import isoloss` costs nothing and matplotlib is loaded only to dra
 Units: losses in nats per token, batch sizes in sequences, compute in FLOPs.
 """
 
-from __future__ import annotations
-
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -33,28 +32,24 @@ if TYPE_CHECKING:
     from isoloss.validation import Validation as Validation
     from isoloss.validation import validate as validate
 
+    __all__: list[str]
     __version__: str
 
-_HOMES = {
-    "errors": ("BadInput",),
-    "fitting": ("fit_laws",),
-    "laws": (
-        *("FitOptions", "Laws", "Prediction", "PredictionQuery", "Refusal", "Refused", "Run"),
-        "predict",
-    ),
-    "laws_files": ("read_laws", "write_laws"),
-    "report.contour_figure": ("plot_contours",),
-    "report.law_figure": ("plot_laws",),
-    "report.page": ("render_report",),
-    "report.trajectory_figure": ("plot_trajectories",),
-    "run_sources": ("read_runs",),
-    "runs": ("RunSet",),
-    "validation": ("Validation", "validate"),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-if not TYPE_CHECKING:  # for "import *"; type checkers take the imports above
-    __all__ = sorted(_HOME_OF)
+@cache
+def _modules() -> dict[str, str]:
+    """The module of each name, as the imports above have them for type checkers."""
+    import ast
+    from pathlib import Path
+
+    lines = ast.walk(ast.parse(Path(__file__).read_text()))
+    imports = [line for line in lines if isinstance(line, ast.ImportFrom)]
+    return {
+        alias.name: line.module
+        for line in imports
+        for alias in line.names
+        if alias.asname and line.module
+    }
 
 
 def __getattr__(name: str) -> Any:
@@ -62,11 +57,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # not above: it takes longer than all else here
 
         return version("isoloss")
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name == "__all__":
+        return __dir__()
+    if name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(_modules()[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOME_OF)
+    return sorted(_modules())

@@ -5,14 +5,3 @@ Pure: see knowledge.py for the model, setting.py for what is taken for granted.
 
 from isoloss.design.knowledge import Knowledge, Outlook, evidence
 from isoloss.design.setting import PlannedRun, Setting, Target, grid_about, token_slope
-
-__all__ = [
-    "Knowledge",
-    "Outlook",
-    "PlannedRun",
-    "Setting",
-    "Target",
-    "evidence",
-    "grid_about",
-    "token_slope",
-]

@@ -1,65 +1,56 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
-from isoloss.laws.answer.limits import size_refusal as size_refusal
-from isoloss.laws.answer.optimum import loss_curvature as loss_curvature
-from isoloss.laws.answer.predict import predict as predict
-from isoloss.laws.answer.rounding import rounded as rounded
-from isoloss.laws.answer.rounding import rounding_sentences as rounding_sentences
-from isoloss.laws.answer.sequence_lengths import for_length as for_length
-from isoloss.laws.answer.sequence_lengths import in_sequences as in_sequences
-from isoloss.laws.arrays import Array as Array
-from isoloss.laws.curves import HyperparameterCurve as HyperparameterCurve
-from isoloss.laws.curves import LossCurve as LossCurve
-from isoloss.laws.curves import OptimumTrends as OptimumTrends
-from isoloss.laws.curves import Trend as Trend
-from isoloss.laws.data.copies import nominal_values as nominal_values
-from isoloss.laws.data.copies import shared_if_copy as shared_if_copy
-from isoloss.laws.data.screening import Screened as Screened
-from isoloss.laws.data.screening import screen as screen
-from isoloss.laws.document import LAWS_VERSION as LAWS_VERSION
-from isoloss.laws.document import BadLaws as BadLaws
-from isoloss.laws.document import LawsDocument as LawsDocument
-from isoloss.laws.document import laws_from_json as laws_from_json
-from isoloss.laws.document import laws_to_json as laws_to_json
-from isoloss.laws.fit import fit_laws as fit_laws
-from isoloss.laws.fit import surface_residual as surface_residual
-from isoloss.laws.fitted_laws import LAW_HEADS as LAW_HEADS
-from isoloss.laws.fitted_laws import STATUS_WORDS as STATUS_WORDS
-from isoloss.laws.fitted_laws import Laws as Laws
-from isoloss.laws.fitted_laws import law_rows as law_rows
-from isoloss.laws.fitted_laws import refused_parts as refused_parts
-from isoloss.laws.formulas import hyperparameter_formula as hyperparameter_formula
-from isoloss.laws.formulas import hyperparameter_quality as hyperparameter_quality
-from isoloss.laws.formulas import loss_compute_formula as loss_compute_formula
-from isoloss.laws.formulas import loss_compute_quality as loss_compute_quality
-from isoloss.laws.formulas import noise_in_words as noise_in_words
-from isoloss.laws.model import FitOptions as FitOptions
-from isoloss.laws.model import Interval as Interval
-from isoloss.laws.model import InvalidRunError as InvalidRunError
-from isoloss.laws.model import LawForm as LawForm
-from isoloss.laws.model import Refusal as Refusal
-from isoloss.laws.model import RefusalReason as RefusalReason
-from isoloss.laws.model import Route as Route
-from isoloss.laws.model import Run as Run
-from isoloss.laws.model import StartedFrom as StartedFrom
-from isoloss.laws.model import Status as Status
-from isoloss.laws.prediction import BatchSizeRange as BatchSizeRange
-from isoloss.laws.prediction import Composition as Composition
-from isoloss.laws.prediction import Extrapolation as Extrapolation
-from isoloss.laws.prediction import Point as Point
-from isoloss.laws.prediction import Prediction as Prediction
-from isoloss.laws.prediction import PredictionQuery as PredictionQuery
-from isoloss.laws.prediction import Refused as Refused
-from isoloss.laws.prediction import batch_size_text as batch_size_text
-from isoloss.laws.prediction import regret_text as regret_text
-from isoloss.laws.prediction import total_flops_text as total_flops_text
-from isoloss.laws.refusals import refuse_alike_sizes as refuse_alike_sizes
-from isoloss.laws.refusals import refused_laws as refused_laws
-from isoloss.laws.results import Contour as Contour
-from isoloss.laws.results import DataRange as DataRange
-from isoloss.laws.results import Draws as Draws
-from isoloss.laws.results import HyperparameterLaw as HyperparameterLaw
-from isoloss.laws.results import LossComputeLaw as LossComputeLaw
-from isoloss.laws.results import Optimum as Optimum
-from isoloss.laws.results import SurfaceLaw as SurfaceLaw
-from isoloss.laws.run_noise import RunNoise as RunNoise
+from isoloss.laws.answer.limits import size_refusal
+from isoloss.laws.answer.optimum import loss_curvature
+from isoloss.laws.answer.predict import predict
+from isoloss.laws.answer.rounding import rounded, rounding_sentences
+from isoloss.laws.answer.sequence_lengths import for_length, in_sequences
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import HyperparameterCurve, LossCurve, OptimumTrends, Trend
+from isoloss.laws.data.copies import nominal_values, shared_if_copy
+from isoloss.laws.data.screening import Screened, screen
+from isoloss.laws.document import LAWS_VERSION, BadLaws, LawsDocument, laws_from_json, laws_to_json
+from isoloss.laws.fit import fit_laws, surface_residual
+from isoloss.laws.fitted_laws import LAW_HEADS, STATUS_WORDS, Laws, law_rows, refused_parts
+from isoloss.laws.formulas import (
+    hyperparameter_formula,
+    hyperparameter_quality,
+    loss_compute_formula,
+    loss_compute_quality,
+    noise_in_words,
+)
+from isoloss.laws.model import (
+    FitOptions,
+    Interval,
+    InvalidRunError,
+    LawForm,
+    Refusal,
+    RefusalReason,
+    Route,
+    Run,
+    StartedFrom,
+    Status,
+)
+from isoloss.laws.prediction import (
+    BatchSizeRange,
+    Composition,
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+    batch_size_text,
+    regret_text,
+    total_flops_text,
+)
+from isoloss.laws.refusals import refuse_alike_sizes, refused_laws
+from isoloss.laws.results import (
+    Contour,
+    DataRange,
+    Draws,
+    HyperparameterLaw,
+    LossComputeLaw,
+    Optimum,
+    SurfaceLaw,
+)
+from isoloss.laws.run_noise import RunNoise
