@@ -10,6 +10,7 @@ from pathlib import Path
 from isoloss.errors import BadInput, why_unreadable
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
 from isoloss.tables import is_table
+from isoloss_contract.json_text import RepeatedKey, read_json
 
 MAX_LAWS_BYTES = 64 * 2**20
 
@@ -35,8 +36,8 @@ def read_laws(source: str | Path) -> Laws:
         )
     text = _local(str(source))
     try:
-        return laws_from_json(json.loads(text))
-    except BadLaws as error:
+        return laws_from_json(read_json(text))
+    except (BadLaws, RepeatedKey) as error:
         raise BadInput(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(

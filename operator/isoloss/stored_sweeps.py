@@ -3,7 +3,6 @@
 The operator reads the same records by their keys. Everything read is untrusted and parsed strictly.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from isoloss.errors import BadInput
 from isoloss.laws import BadLaws, Laws, Run, laws_from_json
 from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point, stopped_in_words
 from isoloss_contract import layout
+from isoloss_contract.json_text import read_json
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.records import (
@@ -111,7 +111,7 @@ def stored_laws(sweep: StoredSweep) -> Laws:
     path = layout.laws_in(sweep.folder)
     content = sweep.store.read(path, max_bytes=MAX_LAWS_BYTES)
     try:
-        return laws_from_json(json.loads(content))
+        return laws_from_json(read_json(content))
     except (ValueError, BadLaws, RecursionError) as error:
         raise BadRecord(f"{sweep.store.location(path)}: {error}"[:400]) from error
 

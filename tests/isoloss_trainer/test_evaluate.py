@@ -233,6 +233,12 @@ def _add_shards(folder: Path) -> None:
         shutil.move(path, folder / path.name)
 
 
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
 def _edit_index(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     (folder / "model.safetensors").unlink()
     _add_shards(folder)
@@ -270,6 +276,17 @@ UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard elsewhere": (
         lambda f: _edit_index(f, lambda i: i["weight_map"].update({"x": "../y.safetensors"})),
         r"\.\./y\.safetensors is not a \.safetensors file of this folder",
+    ),
+    "a weight in two shards by the index": (
+        lambda f: (
+            _edit_index(f, lambda _: None),
+            _replace(
+                f / "model.safetensors.index.json",
+                '"lm_head.weight":',
+                '"lm_head.weight": "x.safetensors", "lm_head.weight":',
+            ),
+        ),
+        r"model\.safetensors\.index\.json: the key 'lm_head\.weight' is there twice",
     ),
 }
 
@@ -409,6 +426,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
             f, lambda w: w.update({"lm_head.weight": w["lm_head.weight"].to(torch.int8)})
         ),
         "NotACheckpoint",
+    ),
+    "a setting twice, which a tokenizer is compared with first": (
+        lambda f: _replace(f / "config.json", '"vocab_size":', '"vocab_size": 1, "vocab_size":'),
+        "TokenizerNotLoadable",
     ),
     "positions too few": (lambda f: _edit_config(f, max_position_embeddings=8), "SequenceTooLong"),
 }

@@ -199,6 +199,17 @@ def test_a_checkpoints_own_tokenizer_that_loses_the_held_out_text_measures_nothi
     assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "checkpoint.uri")
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_tokenizer_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> None:
+    folder = written(tmp_path / "tokenizer", of_letters("ab"))
+    (folder / "tokenizer_config.json").write_text('{"a": 1}')
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"a":', '"a": 1, "a":'))
+    with pytest.raises(BadData, match=rf"{name}: the key 'a' is there twice") as caught:
+        load_tokenizer(f"file://{folder}")
+    assert caught.value.code == "TokenizerNotLoadable"
+
+
 def test_a_tokenizer_of_three_entries_is_not_that_of_its_model(
     prepared: Prepared, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """Loads any transformers causal language model from a Hugging Face directory: safetensors only, no
 remote code, no weights missing or left over, all of them finite."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,6 +13,7 @@ import torch
 from safetensors import safe_open
 
 from isoloss_contract import model_settings
+from isoloss_contract.json_text import RepeatedKey, read_json
 from isoloss_contract.store import Store
 from isoloss_trainer import attention, block_scales, foreign_config
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
@@ -140,8 +140,10 @@ def _indexed(file: Path, uri: str) -> list[str]:
     """The files that an index names, in order. Raises BadData(NotACheckpoint) for one that transformers cannot read."""
     where = f"{uri}/{INDEX}"
     try:
-        index = json.loads(file.read_bytes())
+        index = read_json(file.read_bytes())
         shards = sorted(set(index["weight_map"].values()))
+    except RepeatedKey as error:
+        raise _not_a_checkpoint(f"{where}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _not_a_checkpoint(f"{where}: no weight_map with a file for each weight") from error
     if not isinstance(index.get("metadata"), dict):
@@ -461,7 +463,7 @@ def _refuse_codes(folder: Path, uri: str) -> None:
 def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
     """Returns config.json. Raises BadData if it names no type of model, or one that needs remote code."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = read_json((folder / "config.json").read_bytes())
         kind = config["model_type"]
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"

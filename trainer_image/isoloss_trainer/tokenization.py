@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from isoloss_contract import json_text
 from isoloss_contract.records import content_key
 from isoloss_contract.store import BadRecord, NotFound, Patience, Store
 from isoloss_trainer.hub import directory
@@ -135,7 +136,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         raise _bad(str(error)) from error
     try:
         tokenizer = Tokenizer.from_buffer(content)
-        description = json.loads(content)
+        description = json_text.read_json(content)
     except Exception as error:
         # The Rust library raises plain Exception for unreadable content.
         raise _bad(f"{uri}/tokenizer.json: {str(error)[:300]}") from error
@@ -321,9 +322,12 @@ def _lengths(widths: NDArray[np.int64], ends: list[int]) -> NDArray[np.uint32]:
 
 
 def read_json(folder: Store, name: str) -> dict[str, Any]:
-    """An object in a file of `folder`; empty if the file is absent or holds none. Raises StoreUnavailable."""
+    """An object in a file of `folder`; empty if the file is absent or holds none. Raises BadData for a key that
+    is there twice, StoreUnavailable."""
     try:
-        value = json.loads(folder.read(name))
+        value = json_text.read_json(folder.read(name))
+    except json_text.RepeatedKey as error:
+        raise _bad(f"{folder.location(name)}: {error}") from error
     except (NotFound, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

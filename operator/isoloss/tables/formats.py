@@ -8,7 +8,6 @@ import codecs
 import csv
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard
 
 from isoloss.errors import BadInput, why_unreadable
 from isoloss.tables.cell_values import is_number
+from isoloss_contract.json_text import RepeatedKey, read_json
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 SETTINGS = REQUIRED[1:5]
@@ -283,8 +283,10 @@ def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str
 def read_trainer_state(content: bytes, source: str) -> Table:
     """The `log_history` of a Trainer of transformers, under the names that it gives them in W&B. Raises BadTable."""
     try:
-        history = json.loads(content)["log_history"]
+        history = read_json(content)["log_history"]
         records = [{_logged_name(key): value for key, value in entry.items()} for entry in history]
+    except RepeatedKey as error:
+        raise BadTable(source, str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadTable(source, "not a trainer_state.json: it has no log_history") from error
     names = dict.fromkeys(name for record in records for name in record)

@@ -7,12 +7,14 @@ every call below half a second: the bytes and values of limits.py, and records.b
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, from_json
 
+from isoloss_contract.json_text import RepeatedKey, read_json
 from isoloss_contract.records.base import CONTRACT_VERSION, end_early, in_words
 from isoloss_contract.store import limits
 from isoloss_contract.store.errors import BadRecord, NewerRecord
@@ -55,7 +57,7 @@ def _validator(model: Any) -> SchemaValidator:
 
 def _refuse_newer(content: bytes, source: str, field: str, known: int) -> None:
     try:
-        version = _json_object(content, source).get(field)
+        version = _json_object(content, source, from_json).get(field)
     except BadRecord:
         return
     if isinstance(version, int) and version > known:
@@ -74,7 +76,7 @@ def parse_json_object(
     {"__float__": "Infinity"}.
     """
     limit.check(content, source)
-    found = _json_object(content, source, allow_inf_nan=True)
+    found = _json_object(content, source, read_json)
     return {name: _in_json(each) for name, each in found.items()}
 
 
@@ -86,10 +88,12 @@ def _in_json(value: Any) -> Any:
     return [_in_json(each) for each in value] if isinstance(value, list) else value
 
 
-def _json_object(content: bytes, source: str, *, allow_inf_nan: bool = False) -> dict[str, Any]:
+def _json_object(content: bytes, source: str, read: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
-        value = from_json(content, allow_inf_nan=allow_inf_nan)
-    except ValueError as error:
+        value = read(content)
+    except RepeatedKey as error:
+        raise BadRecord(f"{source}: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise BadRecord(f"{source}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise BadRecord(f"{source}: not a JSON object")

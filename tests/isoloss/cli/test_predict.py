@@ -283,6 +283,7 @@ def test_questions_that_contradict_themselves_are_bad_input(
         ("{}", "laws"),
         ("[1]", "laws"),
         ('{"format": "isoloss.dev/laws", "version"', "not JSON"),
+        ('{"laws": {"a": 1, "a": 2}}', "laws.json: the key 'a' is there twice"),
     ],
 )
 def test_files_that_hold_no_laws_are_bad_input(

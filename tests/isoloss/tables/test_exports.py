@@ -197,6 +197,13 @@ def test_what_is_no_log_of_the_trainer_is_refused(tmp_path: Path, text: str) -> 
         read_runs(file)
 
 
+def test_a_log_of_the_trainer_with_a_loss_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text('{"log_history": [{"step": 1, "eval_loss": 2.5, "eval_loss": 3.5}]}')
+    with pytest.raises(BadInput, match=r"trainer_state.json: the key 'eval_loss' is there twice"):
+        read_runs(file)
+
+
 def test_an_empty_log_of_the_trainer_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "trainer_state.json"
     file.write_text('{"log_history": []}')

@@ -81,6 +81,11 @@ def test_a_config_of_a_model_has_a_limit_too() -> None:
         parse_json_object(b'{"x":' + b"[" * 10_000, "x", limits.MODEL_CONFIG)
 
 
+def test_a_config_of_a_model_with_a_key_twice_is_refused() -> None:
+    with pytest.raises(BadRecord, match=r"^x: the key 'vocab_size' is there twice: keep one"):
+        parse_json_object(b'{"text_config": {"vocab_size": 1, "vocab_size": 2}}', "x")
+
+
 def test_a_head_that_nests_too_deeply_is_refused() -> None:
     with pytest.raises(BadRecord, match=r"x: .*invalid JSON: recursion limit"):
         decoded_head(gzip.compress(b"[" * 100_000), "x")
