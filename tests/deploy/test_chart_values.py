@@ -31,6 +31,7 @@ from tests.support.pages import blocks
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 GUIDES = ROOT / "docs" / "guides"
+OPERATOR = ROOT / "docs" / "reference" / "operator.md"
 
 
 @pytest.mark.parametrize("missing", ["image", "trainer"])
@@ -51,7 +52,7 @@ def test_openshift_may_assign_the_ids_itself() -> None:
 
 
 def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
-    """What install.md has for it: helm keeps the nulls, and the operator takes the fields away by them."""
+    """What docs/reference/operator.md has for it: helm keeps the nulls, and the operator takes the fields away by them."""
     ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
     settings = chart_settings({"trainer": {"podTemplate": {"spec": {"securityContext": ids}}}})
     assert settings.pod_template == {"spec": {"securityContext": ids}}
@@ -354,8 +355,10 @@ def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
     assert len(panels) == len(set(panels))
 
 
-def test_the_guides_values_for_a_ca_of_the_sites_own_reach_operator_tests_and_jobs() -> None:
-    (text,) = (b.text for b in blocks(GUIDES / "install.md") if b.text.startswith("extraEnv:"))
+def test_the_values_on_the_operators_page_for_a_ca_of_the_sites_own_reach_operator_tests_and_jobs() -> (
+    None
+):
+    (text,) = (b.text for b in blocks(OPERATOR) if b.text.startswith("extraEnv:"))
     values = yaml.safe_load(text)
     specs = [
         operator_pod(values),

@@ -38,6 +38,14 @@ def test_every_link_between_pages_leads_somewhere(page: str) -> None:
     assert [link for link in links if not (folder / link).exists()] == []
 
 
+def test_a_guide_is_two_screens() -> None:
+    """Each alert has a screen of its own."""
+    guides = {
+        page.name: len(page.read_text().split()) for page in CHECKOUT.glob("docs/guides/*.md")
+    }
+    assert [name for name, words in guides.items() if words > 800] == ["runbooks.md"]
+
+
 def test_no_paragraph_of_the_reference_is_a_wall() -> None:
     """Of tables and lists each line counts, of others what stands between blank lines."""
     for page in sorted(CHECKOUT.glob("docs/reference/*.md")):

@@ -1,4 +1,4 @@
-"""An S3 server whose certificate a CA of the site's own has signed, as docs/guides/install.md has it."""
+"""An S3 server whose certificate a CA of the site's own has signed, as docs/reference/operator.md has it."""
 
 import http.server
 import ssl
