@@ -45,7 +45,7 @@ class RunSet:
 
     def __repr__(self) -> str:
         sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))
-        return f"<RunSet: {len(self.runs)} runs of {sizes} parameters>"
+        return f"<RunSet: {len(self.runs)} run{'' if len(self.runs) == 1 else 's'} of {sizes} parameters>"
 
     @property
     def provisional(self) -> bool:

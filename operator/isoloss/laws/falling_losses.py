@@ -30,16 +30,16 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
     if len(diverged) > MOST * len(trajectories):
         yield (
             f"{len(diverged)} of {len(trajectories)} runs are marked as diverged, or end more than {RISE_NATS:g} nat above their "
-            f"lowest loss ({diverged[0].name} first), and count up to that loss alone. If they did not diverge, check that "
-            "losses belong to their tokens."
+            f"lowest loss ({diverged[0].name} first). They count up to that loss alone. If they did not diverge, check that each "
+            "loss belongs to its tokens."
         )
     watched = [t for t in trajectories if len(t.log_tokens) >= DENSE and not t.diverged]
     rising = [t for t in watched if _rises(t)]
     if watched and len(rising) > CONSIDERABLE * len(watched):
         yield (
             f"The losses of {len(rising)} of {len(watched)} runs rise over the second half of their tokens ({rising[0].name} "
-            "first): laws take a loss that was reached once as reached for good. If the text was repeated, leave out what was trained after "
-            "the lowest losses; if not, check that losses belong to their tokens."
+            "first). The laws count a loss as reached once a run was there. If the text was repeated, leave out what was trained after "
+            "the lowest losses; if not, check that each loss belongs to its tokens."
         )
     low, high = USUAL_SLOPES
     if surface.token_slope is not None and not low <= surface.token_slope <= high:

@@ -190,9 +190,8 @@ class Columns:
         if found is None or "true" not in {text_of(cell).lower() for cell in found.cells}:
             return
         self.lookup.warn(
-            f"{self.lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, and trains "
-            "it once for each forward pass, so that gradient_accumulation_steps strengthens it: subtract it, and compare runs of "
-            "equal accumulation"
+            f"{self.lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, once for "
+            "each forward pass, so gradient accumulation strengthens it. Subtract it, and compare runs of equal accumulation"
         )
 
     def _one_value_per_run(self, name: str, found: Found) -> Found:

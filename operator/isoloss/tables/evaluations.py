@@ -52,8 +52,8 @@ def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]
     if 0 < len(ended) < len(ends):
         names = ", ".join(ended[:5]) + (", ..." if len(ended) > 5 else "")
         lookup.warn(
-            f"NaN is taken for no loss, as numbers follow some; runs that end in NaN: {len(ended)} ({names}). Mark those that diverged "
-            "in a column diverged"
+            f"NaN was read as no loss, because numbers follow it in some runs. Runs that end in NaN: {len(ended)} ({names}). Mark those "
+            "that diverged in a column diverged"
         )
     return [None if is_written_nan(loss) else loss for loss in losses]
 

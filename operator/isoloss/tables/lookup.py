@@ -161,7 +161,7 @@ class Lookup:
             return
         raise self.refused(
             "learning_rate",
-            f"{found.label} is logged, and of each run there is one value: the schedule's last one, not its peak. Give the peak, "
+            f"{found.label} is a logged value, and each run has only one: the schedule's last, not its peak. Give the peak, "
             f"as in {option('learning_rate', 'NAME')}; if it was constant, {option('learning_rate', column)}",
         )
 

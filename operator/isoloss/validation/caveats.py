@@ -67,7 +67,7 @@ def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str
     cause = (
         f"That is {ratio:.2f} times as much, and a nat is 1.44 bits: the probes' losses look like bits per token"
         if low <= ratio <= high
-        else "Training lowers it, unless it is too short to win back what a fresh optimizer costs at first: the probe may "
+        else "Training lowers it, unless it is too short to win back what a fresh optimizer costs at first. The probe may "
         "have been evaluated on another text or in another unit, or have started from another checkpoint"
     )
     return (
@@ -89,6 +89,6 @@ def _below_the_laws(
         return ()
     return (
         f"The answer's probe ends at a loss of {loss_text(at_answer.loss)}, {loss_text(fall)} below the initial loss of "
-        f"{loss_text(initial)}, where the laws expect {loss_text(expected)} of the whole budget: it may have been evaluated on "
+        f"{loss_text(initial)}; the laws expect {loss_text(expected)} of the whole budget. It may have been evaluated on "
         "text that it was trained on, on another text or in another unit.",
     )

@@ -219,7 +219,7 @@ def _security_problem(template: Json, own: Sequence[Mapping[str, Any]]) -> str:
     found = violations(template)
     if not found:
         return ""
-    return f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(own)}"
+    return f"podTemplate: not allowed by Pod Security 'restricted': {', '.join(found[:3])}{_misnamed(own)}"
 
 
 def _own_restarts(template: Json) -> str:

@@ -110,7 +110,7 @@ def _checkpoint_sentence(size: SizePlan) -> str:
         f"{STORE_BYTES_PER_SECOND / 1e6:.0f} MB per second; its pods have {found.grace:g} s of grace"
     )
     if found.is_in_time:
-        return f"{sentence}, enough on nodes that leave them as much."
+        return f"{sentence}, which is enough unless a node leaves them less."
     most, mean = found.write + found.interval, found.write + found.interval / 2
     sentence += f". That is too few: a preemption loses up to {most:.0f} s of training, {mean:.0f} s on average"
     if not found.preemptions_per_day:
@@ -193,11 +193,11 @@ def print_budget(planned: Planned, pace: Pace) -> None:
     if budget is None or (first is not None and first.first_rung_flops is not None):
         return
     if budget.flops:
-        name = f"the budget of {formatting.flops(float(budget.flops))} FLOPs"
+        name = f"budget of {formatting.flops(float(budget.flops))} FLOPs"
         cheapest = min(size.flops / size.points for size in sizes)
         _print_limit(name, float(budget.flops), planned, cheapest, per_flop=1.0)
     if budget.accelerator_hours is not None:
-        name = f"the budget of {budget.accelerator_hours} accelerator hours at this throughput"
+        name = f"budget of {budget.accelerator_hours} accelerator hours at this throughput"
         cheapest = min(min(pace.point_hours(size)) for size in sizes)
         per_flop = planned.hours(pace) / planned.flops
         _print_limit(name, budget.accelerator_hours, planned, cheapest, per_flop=per_flop)
@@ -211,14 +211,14 @@ def _print_limit(
     if search is not None:
         if search.expected_flops * per_flop > limit:
             _say(
-                f"Over {name}: the search is expected to need more, and would end with BudgetExhausted."
+                f"Over the {name}: the search is expected to need more, and would end with BudgetExhausted."
             )
         elif search.worst_flops * per_flop > limit:
-            _say(f"Within {name}: the expected cost of the search, but not its worst case.")
+            _say(f"The {name} covers the expected cost of the search, but not its worst case.")
     elif cheapest_point > limit:
-        _say(f"Over {name}: no point would start.")
+        _say(f"Over the {name}: no point would start.")
     elif planned.flops * per_flop > limit:
-        _say(f"Over {name}: some points would not start.")
+        _say(f"Over the {name}: some points would not start.")
 
 
 def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:

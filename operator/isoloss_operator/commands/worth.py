@@ -224,8 +224,8 @@ def print_curve(
         )
     terminal.print(table)
     terminal.print(
-        "Cost and regret are expected ones, as shares of the planned run's compute; LR and B are known to these factors (80%). "
-        f"The marked design has the least sum, {_percent(chosen.total)}. A published law costs nothing, and is expected "
+        "Cost and regret are expectations, as shares of the planned run's compute. LR and B are known to these factors (80%). "
+        f"The marked design has the least sum, {_percent(chosen.total)}. A published law costs nothing and is expected "
         f"to lose {published_in_words(chosen.target)}. The checkpoint's past is not counted.\n"
     )
 

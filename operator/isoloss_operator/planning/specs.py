@@ -236,8 +236,8 @@ def _same_model_problems(spec: ScalingSweepSpec, models: Mapping[str, str]) -> I
             continue
         if first.is_around_an_answer or second.is_around_an_answer:
             yield (
-                f"{first.name} and {second.name} continue the same checkpoint, and points around an answer may be points of "
-                "the other size, too: put them into two ScalingSweeps"
+                f"{first.name} and {second.name} continue the same checkpoint, so a point around an answer could belong to "
+                "both: put them into two ScalingSweeps"
             )
         elif spec.searches:
             yield (

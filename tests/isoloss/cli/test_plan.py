@@ -316,8 +316,8 @@ def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
         "Grid of dense-100m, placed by published:step-law: learning rates 2.9e-3, 5.7e-3, 1.1e-2; batch sizes "
         "27, 54, 110 sequences." in said
     )
-    assert "33 of 33 cells" in said
-    assert "from 215M parameters on; it is not tested on others, smaller ones" in said
+    assert "always held the optimum" in said
+    assert "It is untested on other data, on smaller models and at a constant" in said
     assert "(the whole grid and 12 added points)" in said
 
 
@@ -371,7 +371,10 @@ def test_a_plan_counts_the_accelerators_of_all_nodes(plan: Plan) -> None:
 def test_a_plan_says_what_a_checkpoint_takes_and_what_a_preemption_loses(plan: Plan) -> None:
     """Of 807 million parameters, 16 bytes each, at 200 MB per second."""
     takes = "A checkpoint of dense-500m, 12.9 GB, takes about 65 s at 200 MB per second; its"
-    assert f"{takes} pods have 120 s of grace, enough on nodes that leave them" in plan.words()
+    assert (
+        f"{takes} pods have 120 s of grace, which is enough unless a node leaves them less."
+        in plan.words()
+    )
     pods = "    spec:\n      nodeSelector"
     short = (pods, pods.replace("spec:", "spec:\n      terminationGracePeriodSeconds: 15"))
     loses = f"{takes} pods have 15 s of grace. That is too few: a preemption loses up to"
@@ -426,7 +429,7 @@ def test_a_plan_over_its_budget_says_so(plan: Plan) -> None:
         (
             "9e20",
             True,
-            "Within the budget of 9e20 FLOPs: the expected cost of the search, but not its worst case.",
+            "The budget of 9e20 FLOPs covers the expected cost of the search, but not its worst case.",
         ),
         ("9e21", True, None),
     ],
@@ -589,11 +592,14 @@ def test_sizes_of_another_recipe_are_a_warning_and_rope_without_a_type_an_error(
 def test_what_pod_security_refuses_is_a_warning_for_charts_may_allow_it(plan: Plan) -> None:
     assert plan.document()["warnings"] == []
     path = plan.changed(
-        ("      nodeSelector: {", "      hostNetwork: true\n      nodeSelector: {")
+        (
+            "      nodeSelector: {",
+            "      hostNetwork: true\n      hostPID: true\n      nodeSelector: {",
+        )
     )
     (warning,) = plan.document(path)["warnings"]
     assert "not allowed by Pod Security 'restricted'" in warning
-    assert "hostNetwork" in warning
+    assert "hostNetwork: must not be true, podTemplate.spec.hostPID: must not be true" in warning
 
 
 def test_the_plan_says_what_the_answer_is_expected_to_lose_and_what_would_change_it(

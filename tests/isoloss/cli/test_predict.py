@@ -446,7 +446,7 @@ def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
 def test_the_error_of_the_composition_is_the_one_that_is_given(predict: Isoloss) -> None:
     def told(*error: str) -> list[str]:
         warnings = predict(*QUESTION, *error, "--json").document["warnings"]
-        return [each for each in warnings if "how far a continued run may be" in each]
+        return [each for each in warnings if "the error of this rule" in each]
 
     assert told("--composition-error", "0", "0") == []
     (given,) = told("--composition-error", "0.4", "0.2")

@@ -133,14 +133,16 @@ def test_a_rate_of_pretraining_that_would_do_nothing_is_refused(more: dict[str, 
 
 
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
-    said = [w for w in answered(composition_error=(0.4, 0.2)).warnings if "a continued run" in w]
+    said = [
+        w for w in answered(composition_error=(0.4, 0.2)).warnings if "error of this rule" in w
+    ]
     assert len(said) == 1
     assert "1.49 in the learning rate and 1.22 in the batch size" in said[0]
-    (measured,) = [w for w in answered().warnings if "a continued run" in w]
+    (measured,) = [w for w in answered().warnings if "error of this rule" in w]
     assert f"measured on continued runs of {CHECKPOINTS} tiny checkpoints" in measured
-    assert "pretraining_learning_rate accounts for" in measured
+    assert measured.endswith("give pretraining_learning_rate.")
     none = answered(composition_error=(0.0, 0.0))
-    assert not any("a continued run" in warning for warning in none.warnings)
+    assert not any("error of this rule" in warning for warning in none.warnings)
 
 
 def test_where_the_batch_size_is_given_nothing_is_said_of_its_error() -> None:
@@ -148,7 +150,7 @@ def test_where_the_batch_size_is_given_nothing_is_said_of_its_error() -> None:
         query = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9, "batch_size": 64.0}
         found = predict(fitted_laws(), PredictionQuery(**query, **question))  # type: ignore[arg-type]
         assert isinstance(found, Prediction)
-        return [each for each in found.warnings if "a continued run" in each]
+        return [each for each in found.warnings if "error of this rule" in each]
 
     (told,) = said(composition_error=(0.4, 0.2))
     assert "1.49 in the learning rate (one standard deviation)" in told

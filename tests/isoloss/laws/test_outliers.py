@@ -123,7 +123,7 @@ def test_a_learning_rate_ten_times_too_high_or_low_is_named_and_left_out(at, fac
     laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
     assert [e.run for e in laws.excluded] == [right.name]
     (warning,) = [w for w in laws.warnings if right.name in w]
-    assert f"looks as if its learning rate were {right.learning_rate:.3g}" in warning
+    assert f"probably trained at a learning rate of {right.learning_rate:.3g}" in warning
     assert regret(laws, case) < 0.001
 
 

@@ -404,4 +404,4 @@ def test_a_given_irreducible_loss_that_the_runs_contradict_is_named_with_theirs(
         each for each in told if f"set to {irreducible:g}, and these runs contradict it" in each
     ]
     assert len(said) == contradicted
-    assert all("by 38%, and by 0.7% with the one that fits best" in each for each in said)
+    assert all("by 38%, for 0.7% with the one that fits best" in each for each in said)

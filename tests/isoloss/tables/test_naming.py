@@ -234,7 +234,7 @@ def test_a_run_that_alone_ends_in_nan_is_in_doubt_where_nan_is_also_what_is_miss
     table = read(changed(**{"eval/loss": ["NaN", 3.2, 3.0, 3.5, 3.3, "NaN"]}))
     assert [run.diverged for run in table.runs] == [False, False]
     (warning,) = table.warnings
-    assert "runs that end in NaN: 1 (b). Mark those that diverged in a column diverged" in warning
+    assert "Runs that end in NaN: 1 (b). Mark those that diverged in a column diverged" in warning
     everywhere = read(changed(**{"eval/loss": ["NaN", 3.2, "NaN", 3.5, 3.3, "NaN"]}))
     assert everywhere.warnings == ()
 
@@ -430,7 +430,7 @@ def one_row_each(**changes: Any) -> dict[str, Sequence[Any]]:
 
 def test_the_last_value_of_a_logged_learning_rate_is_refused() -> None:
     said = refusal(one_row_each(learning_rate=None, **{"train/learning_rate": [3e-5, 6e-5]}))
-    assert "the schedule's last one, not its peak" in said
+    assert "the schedule's last, not its peak" in said
     assert "--column learning_rate=train/learning_rate" in said
 
 

@@ -52,7 +52,7 @@ def size_answered_for(laws: Laws, question: Question) -> list[str]:
         return [f"{sentence} Name the size of your model if it is another."]
     own = given / laws.surface.flops_per_token_per_param
     return [
-        f"{sentence} The {given:.3g} FLOPs per token that were given are those of about {own:.3g} parameters, and "
+        f"{sentence} The given {given:.3g} FLOPs per token fit about {own:.3g} parameters, trained on "
         f"{total / given:.3g} tokens: give the size of your model for an answer at it."
     ]
 

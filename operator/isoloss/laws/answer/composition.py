@@ -62,6 +62,8 @@ class CompositionError:
     """Degrees of freedom behind both; None if they are given."""
     source: str
     """Where it is from, in words."""
+    remedy: str = ""
+    """What makes it smaller, as a sentence."""
 
     def reach(self, level: float) -> float:
         """Half the width of the central interval of that level, in standard deviations."""
@@ -77,16 +79,16 @@ class CompositionError:
         intervals = "intervals also cover" if of_batch else "interval also covers"
         batch = f" and {np.exp(self.log_batch):.2f} in the batch size" if of_batch else ""
         return (
-            f"The {intervals} how far a continued run may be from this rule, {self.source}: "
-            f"a factor of {np.exp(self.log_rate):.2f} in the learning rate{batch} (one standard deviation)."
+            f"The {intervals} the error of this rule, {self.source}: a factor of {np.exp(self.log_rate):.2f} in the learning "
+            f"rate{batch} (one standard deviation).{self.remedy if of_batch else ''}"
         )
 
 
 NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = (
-    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md; pretraining_learning_rate accounts for "
-    "checkpoints that were pre-trained slower than the laws')"
+    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
 )
+_REMEDY = " If the checkpoint was pre-trained at a lower learning rate than the laws', give pretraining_learning_rate."
 
 
 def composition_error(question: Question) -> CompositionError:
@@ -107,7 +109,11 @@ def composition_error(question: Question) -> CompositionError:
     )
     young = _young(question.tokens_per_param)
     log_rate = hypot(RATE_ERROR, FADE_ERROR * share, young, of_rate, of_ratio)
-    return CompositionError(log_rate, hypot(BATCH_ERROR, of_batch), float(CHECKPOINTS), _SOURCE)
+    remedy = (
+        _REMEDY if question.composition == "Measured" and question.pretraining_rate is None else ""
+    )
+    log_batch = hypot(BATCH_ERROR, of_batch)
+    return CompositionError(log_rate, log_batch, float(CHECKPOINTS), _SOURCE, remedy)
 
 
 def _young(tokens_per_param: float | None) -> float:

@@ -158,8 +158,8 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
     message = f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g})"
     if past.share > LARGEST_UNSEEN_SHARE:
         message += (
-            f", and its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
-            f"{LARGEST_UNSEEN_SHARE:.0%} would not. "
+            f", and its equivalent compute may matter: it is up to {past.share:.0%} of the total, more "
+            f"than the {LARGEST_UNSEEN_SHARE:.0%} that may be ignored. "
         )
     else:
         message += (

@@ -72,9 +72,8 @@ class Outlier:
         if self.meant_rate is not None:
             return (
                 f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
-                f"{self.batch_size:.4g}) looks as if its learning rate were {self.meant_rate:.3g}: no other run has "
-                f"the one that it reports, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
-                f"of {self.loss:.4g} is the one that is missing there."
+                f"{self.batch_size:.4g}) was probably trained at a learning rate of {self.meant_rate:.3g}: no other run has "
+                f"the reported one, none has {self.meant_rate:.3g} with this batch size, and a loss of {self.loss:.4g} fits there."
             )
         return (
             f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "

@@ -33,7 +33,7 @@ ONE_BATCH_SIZE = (
 )
 BEST_RUNS = (
     "Single loss levels have no optimum inside the grid: the loss-compute law is that of the best runs, which need about a tenth "
-    "more compute for a loss than the best settings would. Its draws include that."
+    "more compute for a loss than the best settings would. Its intervals include that."
 )
 
 

@@ -72,9 +72,9 @@ def contradicted_floor(law: LossComputeLaw, losses: Array, log_flops: Array) -> 
     if off < max(FAR_OFF, TIMES_WORSE * least):
         return None
     return (
-        f"The irreducible loss is set to {law.irreducible_loss:.4g}, and these runs contradict it: the loss-compute law is off "
-        f"the compute of its own losses by {np.expm1(off):.0%}, and by {np.expm1(least):.1%} with the one that fits best. A "
-        "checkpoint's equivalent compute is further off, and no interval says so: leave the irreducible loss free, or set that of this "
+        f"The irreducible loss is set to {law.irreducible_loss:.4g}, and these runs contradict it: the loss-compute law misses "
+        f"the compute of its own losses by {np.expm1(off):.0%}, for {np.expm1(least):.1%} with the one that fits best. A "
+        "checkpoint's equivalent compute is further off, which no interval shows. Leave the irreducible loss free, or set that of this "
         "validation text."
     )
 

@@ -198,9 +198,9 @@ def _size_outside_refusal(
     known = _outside_refusal(quantity, values[own], larger, float((sides != 0).mean()))
     return replace(
         known,
-        message=f"The best {quantity.replace('_', ' ')} of {np.exp(outside):.3g} parameters is beyond what that size was trained "
-        f"with, {known.figures['edge']:.4g}, and a trend over sizes takes two with an optimum inside their grids: "
-        f"extend its grid to {known.figures['direction']} values.",
+        message=f"The best {quantity.replace('_', ' ')} of {np.exp(outside):.3g} parameters is beyond that size's grid, "
+        f"{known.figures['edge']:.4g}. A trend over sizes needs two sizes with an optimum inside their grids: "
+        f"extend this one to {known.figures['direction']} values.",
         figures={**known.figures, "params": float(np.exp(outside))},
     )
 
@@ -212,7 +212,7 @@ def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
         else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        f"From {LATE:.0%} of every size's tokens on, in {share:.0%} of the joint surface's cells, the best {quantity.replace('_', ' ')} is "
+        f"In {share:.0%} of the joint surface's cells from {LATE:.0%} of a size's tokens on, the best {quantity.replace('_', ' ')} is "
         f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
         {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
     )
