@@ -250,8 +250,8 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
     counted = answer(laws, total_flops=flops, flops_per_token=6 * 3e8)
     assert counted.learning_rate == guessed.learning_rate
     (said,) = [w for w in counted.warnings if "No target size was given" in w]
-    own = f"are those of about 3e+08 parameters, and {flops / (6 * 3e8):.3g} tokens"
-    assert f"The 1.8e+09 FLOPs per token that were given {own}" in said
+    own = f"fit about 3e+08 parameters, trained on {flops / (6 * 3e8):.3g} tokens"
+    assert f"The given 1.8e+09 FLOPs per token {own}" in said
 
 
 @pytest.mark.parametrize(
