@@ -59,7 +59,7 @@ def reconciling(ready: Finding, changes: str) -> Finding:
     """The condition Reconciling: True until Ready or Stalled, and while `changes` are under way."""
     # kstatus looks at Reconciling before Stalled, so the two must never both be True.
     if ready.stalled:
-        return Finding(Reason.UP_TO_DATE, "Nothing is left to do until something changes.")
+        return Finding(Reason.UP_TO_DATE, "Nothing to do until something changes.")
     if changes:
         return Finding(Reason.CONVERGING, changes, "True")
     if ready.holds or ready.reason is Reason.SUSPENDED:
@@ -334,9 +334,9 @@ def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
 def lost_in_words(lost: LostLedger) -> str:
     """What is not known any more, and why."""
     name = lost.kept_as.rpartition("/")[2]
-    kept = f", kept as {name}" if name else ""
+    kept = f" (the old one is {name})" if name else ""
     return shortened(
-        f"The ledger was begun anew at {lost.at}{kept}: spend, failures and decisions before are unknown. {lost.problem}",
+        f"A new ledger was begun at {lost.at}{kept}: earlier spend, failures and decisions are unknown. {lost.problem}",
         MAX_EVENT_MESSAGE,
     )
 

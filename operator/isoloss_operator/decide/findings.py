@@ -430,7 +430,7 @@ def _warnings(chosen: Chosen, left: str) -> tuple[str, ...]:
     over = slots_taken(observed.jobs, observed.orphaned_pods) - tasks.spec.parallelism
     if over > 0:
         found.append(
-            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+            f"{counted(over, 'more Job')} {are(over)} running than spec.parallelism allows; none is started."
         )
     return tuple(found)
 

@@ -341,9 +341,8 @@ def _verdict(
 
 def _uncut(record: PointRecord, tokens: float, problem: str) -> str:
     return (
-        f"Point {record.name} is at {record.tokens:g} tokens, and its loss at {tokens:g}, where the others can be "
-        f"compared, is not known ({problem or 'its trajectory is not there'}): raise the tokens of its size until "
-        "all are as long."
+        f"Point {record.name} is at {record.tokens:g} tokens. Its loss at {tokens:g}, where the others can be compared, is not "
+        f"known ({problem or 'its trajectory is not there'}): raise the tokens of its size until all are as long."
     )
 
 

@@ -221,10 +221,12 @@ def test_with_a_lost_ledger_the_status_says_that_what_was_spent_is_unknown(
     assert plan.status.points.succeeded == 2
     assert plan.status.spent_flops == "0"
     said = plan.status.warnings[0]
-    assert said.startswith("The ledger was begun anew at 2026-")
+    assert said.startswith("A new ledger was begun at 2026-")
     assert why in said
     kept = [each.new_path for each in plan.quarantined]
-    assert all(f", kept as {path.rpartition('/')[2]}: spend, " in said for path in kept)
+    assert all(
+        f" (the old one is {path.rpartition('/')[2]}): earlier spend, " in said for path in kept
+    )
     assert bool(kept) == (lost is not ABSENT)
     assert [each for each in plan.events if each.reason == "LedgerLost"] == [
         Event("Warning", "LedgerLost", said)

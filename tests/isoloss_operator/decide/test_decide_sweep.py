@@ -694,7 +694,7 @@ def test_more_jobs_than_parallelism_are_warned_of(running: int, warned: bool) ->
     """It may have been lowered while they run."""
     plan = decide_sweep(in_a_queue(waiting=0, running=running))
     assert plan.create == ()
-    assert ("1 Job more than the spec allows" in str(plan.status)) == warned
+    assert ("1 more Job is running than spec.parallelism allows" in str(plan.status)) == warned
 
 
 def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:

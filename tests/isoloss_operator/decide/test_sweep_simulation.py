@@ -55,7 +55,7 @@ def test_a_lost_ledger_was_lost_when_that_was_first_seen_however_long_none_is_st
         simulator.refuses_ledgers = len(said) < 2
     first = NOW + timedelta(seconds=25)
     assert said[0] == said[1] == said[2]
-    assert f"begun anew at {timestamp(first)}, kept as ledger.jsonl.gz.unreadable-" in said[0][0]
+    assert f"begun at {timestamp(first)} (the old one is ledger.jsonl.gz.unreadable-" in said[0][0]
 
 
 @pytest.mark.parametrize("simulators", [8, pytest.param(100, marks=pytest.mark.whole)])
