@@ -141,7 +141,7 @@ bench-transfer: setup ## Do continued runs want what the laws say? (resumes; ARG
 bench-science: setup ## Regret, refusals and intervals on published and synthetic sweeps, against simpler ways
 	$(PY) -m benchmarks.science
 
-bench-search: setup ## A sequential search against training everything, and rivals (half an hour; ARGS="--quick", ARGS="--jobs 4")
+bench-search: setup ## A sequential search against training everything (half an hour; ARGS="--quick", ARGS="--jobs 4")
 	$(PY) -m benchmarks.search $(ARGS)
 
 bench-economy: setup ## Cost of sweeps against what their answers lose, and whether that was expected (ARGS="--brief", ARGS="--figure FILE")

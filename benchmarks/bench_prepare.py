@@ -7,8 +7,6 @@ on the text, vocabulary 8,192); they take turns. Counted are seconds of CPU of t
 tokenizer's threads included: tokens per second and core. The loop parses, tokenises and appends to a file.
 `datasets` maps over a JSON data set and writes Arrow. Ours also chooses held-out documents, sketches each
 document for near-duplicates, hashes every sequence, and can be interrupted.
-
-Near-duplicates alone are compared with MinHash as it is usually written, 32 hashes of every 8-gram.
 """
 
 import argparse
@@ -29,9 +27,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
 from isoloss_trainer.log import Log
-from isoloss_trainer.near_duplicates import BINS, MAX_SHINGLES, NGRAM, sketches
 from isoloss_trainer.prepare import prepare
-from isoloss_trainer.shards import mix
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.tokenization import load_tokenizer
 from tests.isoloss_trainer.builders import make_tokenizer, write_json_lines
@@ -56,8 +52,7 @@ class Corpus:
         write_json_lines(self.file, self.texts)
         make_tokenizer(folder / "tokenizer", self.texts[:500], VOCABULARY)
         self.tokenizer = load_tokenizer(f"file://{folder}/tokenizer")
-        self.documents = self.tokenizer.encode(self.texts)
-        self.tokens = sum(len(tokens) + 1 for tokens in self.documents)
+        self.tokens = sum(len(tokens) + 1 for tokens in self.tokenizer.encode(self.texts))
 
 
 def ours(corpus: Corpus, folder: Path) -> None:
@@ -110,22 +105,6 @@ def mapped(corpus: Corpus, folder: Path) -> None:
     made.save_to_disk(str(folder / "made"))
 
 
-def minhash(documents: list[NDArray[np.uint32]]) -> NDArray[np.uint64]:
-    """The smallest of every 8-gram's hashes by 32 functions, document by document."""
-    random = np.random.default_rng(8)
-    factors = random.integers(0, 2**63, size=BINS, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    step = np.uint64(0x9E3779B97F4A7C15)
-    found = []
-    for tokens in documents:
-        wide = tokens[: MAX_SHINGLES + NGRAM].astype(np.uint64)
-        hashes = np.zeros(max(1, len(wide) - NGRAM + 1), np.uint64)
-        for offset in range(NGRAM):
-            hashes = hashes * step + wide[offset : offset + len(hashes)]
-        hashes = mix(hashes)
-        found.append([mix(hashes * factor).min() for factor in factors])
-    return np.array(found, np.uint64)
-
-
 def cpu_seconds(work: Callable[[], object]) -> float:
     """Of the whole process."""
     started = time.process_time()
@@ -171,13 +150,6 @@ def main() -> None:
         for name in ("loop", "datasets"):
             pairs = zip(seconds[name], seconds["ours"], strict=True)
             print(f"ours against {name}: {spread([a / b for a, b in pairs])} times as fast")
-        documents = corpus.documents
-        once = [cpu_seconds(lambda: sketches(documents)) for _ in range(options.rounds)]
-        plain = [cpu_seconds(lambda: minhash(documents)) for _ in range(options.rounds)]
-        print(
-            f"sketches: {corpus.tokens / statistics.median(once):,.0f} tokens/s and core, "
-            f"{spread([b / a for a, b in zip(once, plain, strict=True)])} times as fast as 32 hashes"
-        )
     rate = corpus.tokens / statistics.median(seconds["ours"])
     hours = options.tokens / rate / 3600
     print(

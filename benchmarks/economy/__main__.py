@@ -5,8 +5,7 @@
 Published sweeps: every part of them that is a design (two or three sizes to some tokens, the dozen runs about each best) answers for every larger cell.
 Synthetic ones: what isoloss init would choose at each cost, for 4B parameters and 80B tokens. Costs are those of whole grids; a search takes a
 part of them. Regret is nats above the least loss at the target, in thousandths. "expected" is what isoloss.design says before a loss is read,
-"reported" what the answer says of itself. At no cost there are the published law and the best run of the nearest size; "largest sizes" is how isoloss init chose
-before it knew regret. The published sweeps' own targets are small: two sizes and a dozen runs of each cost about as much as they do. Where the tables are: benchmarks/science.
+"reported" what the answer says of itself. At no cost there are the published law and the best run of the nearest size. The published sweeps' own targets are small: two sizes and a dozen runs of each cost about as much as they do. Where the tables are: benchmarks/science.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from benchmarks.economy.outcomes import (
     PUBLISHED_CAPS,
     Outcome,
     best_within,
-    largest_within,
     mean_line,
     table,
 )
@@ -88,9 +86,6 @@ def _frontier(found: Mapping[tables.CellKey, Sequence[Outcome]]) -> Frontier:
         best = [one for each in found.values() if (one := best_within(each, cap)) is not None]
         if best:
             chosen[f"at most {cap:.0%}"] = best
-    largest = [one for each in found.values() if (one := largest_within(each, 2.0)) is not None]
-    if largest:
-        chosen["largest sizes to 200%"] = largest
     return chosen
 
 
@@ -106,10 +101,10 @@ def draw(
     axes = figure.add_subplot()
     for k, (name, frontier) in enumerate(frontiers.items()):
         rows = []
-        for words, some in frontier.items():
+        for some in frontier.values():
             answered = [each for each in some if each.measured is not None]
             # Where most are refused, those that are answered are the easy ones.
-            if words.startswith("at most") and 2 * len(answered) > len(some):
+            if 2 * len(answered) > len(some):
                 columns = [(each.cost, each.measured, each.expected) for each in answered]
                 rows.append(np.mean(np.array(columns, dtype=float), axis=0))
         if not rows:

@@ -74,12 +74,6 @@ def best_within(found: Sequence[Outcome], cap: float) -> Outcome | None:
     return min(allowed, key=lambda each: each.expected, default=None)
 
 
-def largest_within(found: Sequence[Outcome], cap: float) -> Outcome | None:
-    """The design with the largest proxies of those that cost no more: how isoloss init chose before it knew regret."""
-    allowed = [each for each in found if each.cost <= cap]
-    return max(allowed, key=lambda each: (each.size, each.cost), default=None)
-
-
 def mean_line(name: str, chosen: Sequence[Outcome]) -> str:
     """A row of the frontier: mean cost, expected and measured regret over targets."""
     answered = [each for each in chosen if each.measured is not None]

@@ -14,7 +14,6 @@ from isoloss_operator.commands.design import Design, ProxySize, compared
 SHAPES = ("scattered", "bending", "turning", "following", "soft", "skewed")
 TARGET = Target(4e9, 8e10)
 LINES = 3
-BEFORE = (100.0, 60.0, 40.0)
 
 
 def ladder() -> list[ProxySize]:
@@ -24,7 +23,7 @@ def ladder() -> list[ProxySize]:
 
 
 def designs() -> list[tuple[str, Design]]:
-    """For every cap the design of least expected regret; at last what init chose before."""
+    """For every cap the design of least expected regret."""
     every = compared(ladder(), TARGET, (LINES,), searches=False)
     found: list[tuple[str, Design]] = []
     for cap in CAPS:
@@ -32,18 +31,7 @@ def designs() -> list[tuple[str, Design]]:
         if allowed:
             best = min(allowed, key=lambda each: each.outlook.wasted)
             found.append((f"at most {cap:.0%}", best))
-    allowed = [each for each in every if each.cost <= CAPS[-1] and len(each.runs) == len(BEFORE)]
-    as_before = min(allowed, key=_unlike_before)
-    return [*found, (f"largest sizes to {CAPS[-1]:.0%}", as_before)]
-
-
-def _unlike_before(found: Design) -> float:
-    """How far a design is from what isoloss init chose before: three sizes 2.5 apart, the largest that half of the run pays for, for 100, 60 and
-    40 tokens per parameter."""
-    tokens = [run.tokens / run.size.active for run in found.runs]
-    far = sum(abs(np.log(given / before)) for given, before in zip(tokens, BEFORE, strict=True))
-    spread = np.log(found.runs[-1].size.active / found.runs[0].size.active / 2.5**2)
-    return float(far + abs(spread) + np.log(CAPS[-1] / found.cost))
+    return found
 
 
 def outcomes(seeds: int) -> Iterator[tuple[str, Outcome]]:

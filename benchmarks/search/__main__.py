@@ -1,9 +1,9 @@
-"""Sequential search against training everything, and against simpler ways to train less.
+"""Sequential search against training everything.
 
     python -m benchmarks.search [DATA_FOLDER] [--quick] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
 Worlds are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
-remain) and synthetic surfaces with trajectories and noise. All strategies are charged for the tokens that they
+remain) and synthetic surfaces with trajectories and noise. Both are charged for the tokens that they
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
 largest size and its tokens, and beyond (synthetic: at 10 times the compute; published: the dearest cell of a
 larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run;
@@ -40,11 +40,6 @@ from isoloss_operator.api import Search
 
 QUICK_EVERY = 24
 """Of the synthetic worlds, how many a quick run skips to the next."""
-RIVALS = {
-    "successive halving": strategies.successive_halving,
-    "median stopping": strategies.median_stopping,
-}
-RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
 REPLICATES = Search().replicates
@@ -61,31 +56,23 @@ def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
 
 
 def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[scores.Result]:
-    """Every strategy in one world; random search gets the FLOPs of the sequential one, which repeats runs where the
-    world has other seeds."""
+    """Both in one world; a search repeats runs where the world has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(world.sizes)
     options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
-    searched = strategies.sequential(options)(world)
     ways = {
         scores.EXHAUSTIVE: strategies.exhaustive(world),
-        scores.SEQUENTIAL: searched,
-        **{name: search(world) for name, search in RIVALS.items()},
-        RANDOM: strategies.random_points(searched.flops, seed=0)(world),
+        scores.SEQUENTIAL: strategies.sequential(options)(world),
     }
     return [scores.judge(world, name, way, fit) for name, way in ways.items()]
 
 
 def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
-    """The lines: every strategy over all worlds but those whose optimum is outside, then Sequential by kind."""
+    """The lines: over all worlds but those whose optimum is outside, then by kind."""
     yield scores.HEADER
     for group in ("dense", "mixtures", "synthetic", ""):
         chosen = [r for r in results if group in r[0].world and r[0].place != "outside"]
-        if chosen:
-            for k in range(1, len(chosen[0])):
-                name = f"{group or 'all'}: {chosen[0][k].strategy}"
-                yield scores.line(name, [r[0] for r in chosen], [r[k] for r in chosen])
-    yield f"{scores.SEQUENTIAL} alone:"
+        yield from _line_of(f"{group or 'all'}: {scores.SEQUENTIAL}", chosen)
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])

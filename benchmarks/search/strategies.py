@@ -1,13 +1,11 @@
-"""The ways to search that are compared: each trains points of a world and returns what it has seen.
+"""The whole grid, and a search: each trains points of a world and returns what it has seen.
 
-All pay for what they ask for: 6 N times the tokens. What a replay trained is more where a published sweep has
+Both pay for what they ask for: 6 N times the tokens. What a replay trained is more where a published sweep has
 no evaluation there.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from benchmarks.search.worlds import World
 from isoloss.laws import Run
@@ -121,45 +119,3 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
         run = trained.runs.get(point)
         seen[point] = Seen(point, run, decision.tokens, failed=run is None)
     return tuple(asked)
-
-
-def successive_halving(world: World) -> Searched:
-    """ASHA's rule with eta 3: of each size, the best third at a ninth and at a third of the tokens go on."""
-    trained = _Trained(world)
-    for size in world.sizes:
-        left = list(grid_points(size))
-        for share in (1 / 9, 1 / 3, 1.0):
-            left = [point for point in left if trained.train(point, share)]
-            left = _best(trained, left)[: max(len(left) // 3, 1)]
-    return trained.result()
-
-
-def median_stopping(world: World) -> Searched:
-    """At each quarter of the tokens, points above the median of those that came this far stop."""
-    trained = _Trained(world)
-    for size in world.sizes:
-        left = list(grid_points(size))
-        for share in (0.25, 0.5, 0.75, 1.0):
-            left = [point for point in left if trained.train(point, share)]
-            left = _best(trained, left)[: (len(left) + 1) // 2]
-    return trained.result()
-
-
-def random_points(flops: float, seed: int) -> Strategy:
-    """The same share of every size's grid at random, each to its end, for as many FLOPs."""
-
-    def search(world: World) -> Searched:
-        trained, rng = _Trained(world), np.random.default_rng(seed)
-        share = flops / sum(size.grid_flops for size in world.sizes)
-        for size in world.sizes:
-            points = grid_points(size)
-            count = min(max(round(share * len(points)), 1), len(points))
-            for k in rng.permutation(len(points))[:count]:
-                trained.train(points[k], 1.0)
-        return trained.result()
-
-    return search
-
-
-def _best(trained: _Trained, points: list[Point]) -> list[Point]:
-    return sorted(points, key=lambda point: (float(trained.runs[point].losses[-1]), point))

@@ -27,14 +27,14 @@ def published() -> Table:
     return Table(tuple(runs), tuple(cells))
 
 
-def test_every_strategy_is_played_and_judged() -> None:
+def test_a_search_is_carried_out_and_judged_beside_the_whole_grid() -> None:
     window = next(table_worlds(replay("made up", published())))
     worlds = (synthetic_world("scattered", 0.0015, 2, 0), window)
     compared = [compare(world, samples=5) for world in worlds]
     for results in compared:
-        exhaustive, *others = results
+        exhaustive, searched = results
         assert exhaustive.share == 1.0
-        assert all(0 < result.share < 1.5 for result in others)
+        assert 0 < searched.share < 1.5
     text = "\n".join(table(compared))
-    assert all(result.strategy in text for result in compared[0][1:])
+    assert "all: Sequential" in text
     assert "synthetic: expected / measured regret" in text
