@@ -125,7 +125,7 @@ class SyntheticWorld(World):
 
 
 STOPS = (1 / 9, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.75)
-"""Shares of the tokens at which some strategy stops a run, which is evaluated there."""
+"""Shares of the tokens at which runs are evaluated, too: a search stops them at some of these."""
 SIZES = (5e7, 1e8, 2e8, 4e8, 8e8)
 TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)
 SURFACES = ("scattered", "soft", "skewed", "drifting")
