@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -212,3 +213,20 @@ def test_a_law_that_is_neither_fitted_nor_refused_is_named(text, law):
     document["laws"][law][coefficients.get(law, "slope")] = None
     with pytest.raises(BadLaws, match=rf"laws\.{law}\.refusal: missing, although this law is not"):
         laws_from_json(document)
+
+
+def test_what_a_fit_writes_of_runs_that_leave_an_exponent_open_is_read_again():
+    """Its error was larger than any number that is read: ±1,330."""
+    whole = {
+        r.name: r
+        for r in synthetic_runs(Synthetic(), Grid(evaluations=20), np.random.default_rng(0), 0.0)
+    }
+    flat = replace(whole["n1e+08-lr0-b1"], losses=np.full(20, 3.0))
+    short = replace(whole["n1e+08-lr1-b2"], tokens=flat.tokens[:8], losses=np.full(8, 3.0))
+    names = ("n1e+08-lr0-b2", "n1e+08-lr2-b2", "n3e+08-lr0-b0", "n3e+08-lr1-b0", "n3e+08-lr2-b0")
+    found = fit_laws(
+        [flat, short, *(whole[name] for name in names)], FitOptions(bootstrap_samples=12)
+    )
+    assert found.rate_at_batch.refusal.reason == "TrendIndistinguishableFromNoise"
+    document = json.loads(json.dumps(laws_to_json(found)))
+    assert laws_to_json(laws_from_json(document)) == document

@@ -155,6 +155,14 @@ def _fitted(
     moved = FORM_ERROR * (moved @ found.share * np.sqrt(found.cubic.variances))[:, 0]
     moments[: len(moved), : len(moved)] += np.outer(moved, moved)
     law, moments, kept = _with_usual(law, moments, where, varied, points.weights)
+    error = float(np.sqrt(moments.diagonal()[1 : len(law)].max()))
+    if error**2 > UNSHOWN:
+        return _refused(
+            RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
+            f"How the best learning rate at a batch size moves with size and tokens is open: its exponent is known to {error:.3g} "
+            "at best. Train the same learning rates to the same tokens at every size.",
+            {"exponent_error": error},
+        )
     curve = RateAtBatch(*(float(term) for term in law), *(float(value) for value in centre))
     curve = replace(curve, constant=float(law[0]) + middle)
     steepness = float(np.sqrt(linear.noise.covariance(linear.solver[:1])[0, 0]))
