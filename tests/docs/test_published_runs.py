@@ -109,7 +109,7 @@ def test_the_page_counts_them() -> None:
     further = [run for run in best if np.sqrt(said[run]) < best[run]]
     family = sum(run.startswith("Delphi") for run in below)
     assert f"√s is below the best rate in {len(below)} of {len(ROWS)} rows,** {family} of" in PAGE
-    assert f"in {len(further)} it is further from it than 1" in PAGE
+    assert f"In {len(further)} rows 1 is nearer" in PAGE
     assert all(row["run"] in below for row in ROWS if row["judged_by"] == "loss")
 
 
