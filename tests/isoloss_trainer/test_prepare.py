@@ -591,6 +591,42 @@ def test_near_duplicates_across_the_split_are_counted(corpus: Path, tmp_path: Pa
     assert clean.near_duplicates == 0
 
 
+@pytest.mark.parametrize(
+    ("pattern", "field", "refused"),
+    [
+        ("x.jsonl", "text", "x.jsonl"),
+        ("*.jsonl", "text", "x.jsonl"),
+        ("x.jsonl.gz", "text", "x.jsonl.gz"),
+        ("y.jsonl", "text", ""),
+        ("x.jsonl", "title", ""),
+    ],
+)
+def test_a_file_in_two_domains_is_refused(
+    corpus: Path, tmp_path: Path, pattern: str, field: str, refused: str
+) -> None:
+    """Its documents would count twice. Another field of the same rows is another text."""
+    rows = [{"text": text, "title": text[::-1]} for text in documents(40)]
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    for name in ("x.jsonl", "y.jsonl"):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(content))
+    first = DomainSource(name="first", uri=f"{uri(tmp_path)}/x.jsonl", text_field="text")
+    second = DomainSource(name="second", uri=f"{uri(tmp_path)}/{pattern}", text_field=field)
+    task = prepare_task(
+        uri(corpus),
+        uri(tmp_path / "store"),
+        domains=(first, second),
+        validation_documents_per_thousand=250,
+    )
+    if not refused:
+        assert len(run(task).domains) == 2
+        return
+    words = rf"first reads \S+/x\.jsonl and domain second \S+/{re.escape(refused)}: .* count twice"
+    with pytest.raises(BadData, match=words) as caught:
+        run(task)
+    assert caught.value.field == "domains.second.uri"
+
+
 def test_near_duplicates_in_another_domain_are_counted(corpus: Path, tmp_path: Path) -> None:
     """The model trains on all of them."""
     originals = documents(40)

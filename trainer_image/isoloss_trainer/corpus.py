@@ -62,6 +62,11 @@ class CorpusFile:
     format: str
     compression: str
 
+    @property
+    def plain(self) -> str:
+        """Its path without the ending of its compression."""
+        return self.path[: len(self.path) - len(self.compression)]
+
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
     """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
@@ -113,15 +118,32 @@ def _refuse_packed_twice(files: Sequence[CorpusFile], source: DomainSource) -> N
     """Raises BadData for a file beside its compressed form, as gzip --keep leaves it: its text would be there twice."""
     seen: dict[str, str] = {}
     for file in files:
-        plain = file.path[: len(file.path) - len(file.compression)]
-        if other := seen.get(plain):
+        if other := seen.get(file.plain):
             raise BadData(
                 "NoFiles",
                 f"{source.uri} matches {other} and {file.path}: one is usually the other, compressed, and its documents "
                 "would count twice. Name only one of them, or move one away",
                 f"domains.{source.name}.uri",
             )
-        seen[plain] = file.path
+        seen[file.plain] = file.path
+
+
+def refuse_shared(
+    domains: Sequence[tuple[DomainSource, fsspec.AbstractFileSystem, Sequence[CorpusFile]]],
+) -> None:
+    """Raises BadData for a file whose text two domains take: it would count twice."""
+    seen: dict[tuple[str, str, str], tuple[DomainSource, CorpusFile]] = {}
+    for source, filesystem, files in domains:
+        for file in files:
+            key = type(filesystem).__name__, file.plain, source.text_field
+            other, same = seen.setdefault(key, (source, file))
+            if other is not source:
+                raise BadData(
+                    "NoFiles",
+                    f"domain {other.name} reads {same.path} and domain {source.name} {file.path}: its documents would count "
+                    "twice. Change one of the patterns so that each file is in one domain",
+                    f"domains.{source.name}.uri",
+                )
 
 
 def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
