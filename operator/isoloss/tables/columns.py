@@ -17,6 +17,8 @@ from isoloss.tables.step_counts import refuse_other_tokens
 
 TEXTS = ("run", "diverged", "optimizer", "seed")
 """Columns that take another column as it is, and no arithmetic."""
+OFF = ("", "0", "0.0", "false", "none", "null", "nan")
+"""What settings say that add nothing."""
 ALIKE = {
     "run": ("name",),
     "loss": ("value",),
@@ -63,6 +65,7 @@ class Columns:
             refuse_other_tokens(self.lookup, there)
         self._doubt_last_row(there)
         self._doubt_router_loss(there["loss"].label)
+        self._doubt_added(there["loss"].label)
         return there
 
     def optional(self) -> dict[str, Found]:
@@ -193,6 +196,18 @@ class Columns:
             f"{self.lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, once for "
             "each forward pass, so gradient accumulation strengthens it. Subtract it, and compare runs of equal accumulation"
         )
+
+    def _doubt_added(self, loss: str) -> None:
+        """Warn of settings by which the loss may be more than the cross entropy, which laws are of."""
+        for name, added in known_names.ADDED_TO_LOSS.items():
+            found = self.lookup.setting(name)
+            values = {text_of(cell) for cell in found.cells} if found else set()
+            given = sorted(value for value in values if value.lower() not in OFF)
+            if found and given:
+                self.lookup.warn(
+                    f"{self.lookup.place(found)} is {given[0]}: {loss} may have {added} in it, and the checkpoint's initial loss has "
+                    "not: if so, bring the cross entropy alone"
+                )
 
     def _one_value_per_run(self, name: str, found: Found) -> Found:
         """The run's value in all of its rows; of learning rates that vary, the highest."""

@@ -183,6 +183,15 @@ SHARING = (
 """Devices that work on one batch together."""
 ROUTER_LOSS = "output_router_logits"
 """Whether transformers' loss of a mixture has that of its routers in it."""
+ADDED_TO_LOSS = {
+    "label_smoothing_factor": "label smoothing",  # transformers, in eval_loss too
+    "label_smoothing": "label smoothing",
+    "z_loss_weight": "a z-loss",  # levanter
+    "z_loss_multiplier": "a z-loss",  # OLMo-core, MaxText
+    "train_module.z_loss_multiplier": "a z-loss",
+    "softmax_auxiliary_loss": "a z-loss",  # OLMo
+}
+"""Settings that add to the cross entropy, unless they are zero or off, and what."""
 
 NAMES = frozenset(
     [known.name for tiers in TIERS.values() for tier in tiers for known in tier.names]
@@ -196,6 +205,7 @@ NAMES = frozenset(
         *NODES,
         *SHARING,
         ROUTER_LOSS,
+        *ADDED_TO_LOSS,
     ]
 )
 

@@ -540,6 +540,28 @@ def test_a_loss_with_that_of_the_routers_in_it_is_warned_of(written: object) -> 
     assert not read(changed(output_router_logits=[False] * 6)).warnings
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (
+            "label_smoothing_factor",
+            0.1,
+            "label_smoothing_factor is 0.1: eval/loss may have label smoothing in it",
+        ),
+        ("params.label_smoothing", "0.05", "label_smoothing is 0.05"),
+        ("train_module.z_loss_multiplier", 1e-5, "may have a z-loss in it"),
+        ("softmax_auxiliary_loss", "True", "bring the cross entropy alone"),
+    ],
+)
+def test_a_loss_that_may_be_more_than_the_cross_entropy_is_warned_of(
+    name: str, value: object, words: str
+) -> None:
+    (warning,) = read(changed(**{name: [value] * 6})).warnings
+    assert words in warning
+    for off in (0, 0.0, "0.0", False, "null", None, ""):
+        assert not read(changed(**{name: [off] * 6})).warnings
+
+
 def test_a_resumed_run_that_counted_from_0_again_is_refused() -> None:
     """Its second part would be put between the evaluations of the first."""
     columns: Columns = {
