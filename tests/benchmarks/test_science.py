@@ -29,11 +29,11 @@ def test_missing_tables_of_a_named_folder_are_said_and_fail(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["science", str(tmp_path), "--only", "published"])
     assert science.main() == 1
-    said = capsys.readouterr().err
-    assert [line.partition(": not found")[0] for line in said.splitlines()] == [
+    message = capsys.readouterr().err
+    assert [line.partition(": not found")[0] for line in message.splitlines()] == [
         str(tmp_path / name) for name in (DENSE, MOE)
     ]
-    assert "ISOLOSS_DATA" in said
+    assert "ISOLOSS_DATA" in message
 
 
 def test_where_no_folder_is_named_synthetic_rows_alone_are_no_failure(

@@ -312,9 +312,9 @@ def test_wishes_and_regrets_are_those_of_a_synthetic_world() -> None:
         assert case.wish == pytest.approx(np.sqrt(case.share), rel=0.05)
         assert case.holds() == (True, True)
         losses = {
-            rule: case.found.regret(*np.exp(said))
+            rule: case.found.regret(*np.exp(message))
             for rule in reading.RULES
-            if (said := reading.answer(rule, case, found))
+            if (message := reading.answer(rule, case, found))
         }
         assert set(losses) == set(reading.RULES) - {"rated"}
         assert losses["Measured"] == pytest.approx(0.0, abs=1e-3)

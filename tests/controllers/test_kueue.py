@@ -144,11 +144,11 @@ def test_a_point_that_is_admitted_in_part_says_what_it_lacks(
 
     wait_until(lambda: counts() == [(QUOTA, QUOTA)], lambda: f"three of four: {workloads(user)}")
 
-    def said() -> str:
+    def words() -> str:
         status = user.sweep("dense").get("status") or {}
         return " ".join(each["message"] for each in status.get("conditions", ()))
 
-    wait_until(lambda: "its 4 pods train together" in said(), said, 120)
+    wait_until(lambda: "its 4 pods train together" in words(), words, 120)
 
 
 def test_a_deactivated_workload_stalls_the_sweep_until_it_is_activated(

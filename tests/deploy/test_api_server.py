@@ -196,10 +196,10 @@ def test_kubectl_is_told_to_quote_a_number(
     manifest = to_yaml(sweep()).replace("'5e-4'", "5e-4")
     answer = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
     assert answer.returncode != 0
-    said = 'supported values: "the same number in quotes, such as '
-    assert f"spec.grid.learningRates[0]: Unsupported value: 0.0005: {said}" in answer.stderr
+    output = 'supported values: "the same number in quotes, such as '
+    assert f"spec.grid.learningRates[0]: Unsupported value: 0.0005: {output}" in answer.stderr
     page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
-    assert f"`{said}...`" in page, "what readers will look for"
+    assert f"`{output}...`" in page, "what readers will look for"
 
 
 def test_kubectl_reads_words_without_quotes_as_isoloss_does(
@@ -329,12 +329,12 @@ def test_kubectl_explains_every_field(
     assert root["description"] in " ".join(explained.split())
     for part in ("spec", "status"):
         path = f"{crd['spec']['names']['plural']}.{part}"
-        said = " ".join(kubectl("explain", path).stdout.split())
+        output = " ".join(kubectl("explain", path).stdout.split())
         for name, field in root["properties"][part]["properties"].items():
             # After each field's name and type is what the field's own page says.
             assert re.search(
                 rf" {name} <[^>]+>( -required-)?( enum: [^:]+)? {re.escape(field['description'])}",
-                said,
+                output,
             ), name
 
 

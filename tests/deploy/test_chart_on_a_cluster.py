@@ -302,7 +302,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
 
 
 @pytest.mark.parametrize(
-    ("ours", "is_told"),
+    ("ours", "is_reported"),
     [
         pytest.param({}, True, id="all namespaces"),
         pytest.param({"watchNamespaces": ["products", "teaching"]}, True, id="one in common"),
@@ -311,7 +311,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
 )
 def test_a_release_that_would_serve_anothers_namespaces_says_so(
     ours: dict[str, Any],
-    is_told: bool,
+    is_reported: bool,
     api_client: client.ApiClient,
     control_plane: ControlPlane,
     namespaces: None,
@@ -330,4 +330,6 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
         *("--namespace", chart.NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
     )
     assert answer.returncode == 0, answer.stderr
-    assert ("WARNING: teaching/other-operator serves teaching, too" in answer.stdout) is is_told
+    assert (
+        "WARNING: teaching/other-operator serves teaching, too" in answer.stdout
+    ) is is_reported

@@ -448,14 +448,14 @@ def test_crds_carry_annotations_beside_the_one_that_keeps_them() -> None:
 def test_a_release_says_which_namespaces_it_serves() -> None:
     """By this annotation the notes of another release notice that both would serve the same."""
 
-    def told(values: Json | None = None) -> str:
+    def reported(values: Json | None = None) -> str:
         found: str = one("Deployment", values)["metadata"]["annotations"][
             "isoloss.dev/watched-namespaces"
         ]
         return found
 
-    assert told() == "*"
-    assert told({"watchNamespaces": ["a", "b"]}) == "a,b"
+    assert reported() == "*"
+    assert reported({"watchNamespaces": ["a", "b"]}) == "a,b"
 
 
 def test_every_value_is_described_in_the_schema() -> None:

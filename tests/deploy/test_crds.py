@@ -65,9 +65,9 @@ def test_the_check_names_the_file_that_is_out_of_step(
     stale = ungenerated / "crds" / "isoloss.dev_scalingsweeps.yaml"
     stale.write_text(stale.read_text().replace("Sequential", "Sequentially"))
     assert crdgen.main(["--check", str(ungenerated)]) == 1
-    said = capsys.readouterr().err
-    assert f"{stale} is out of step" in said
-    assert "hyperparampredictions" not in said
+    message = capsys.readouterr().err
+    assert f"{stale} is out of step" in message
+    assert "hyperparampredictions" not in message
 
 
 def test_the_check_misses_no_file(ungenerated: Path) -> None:

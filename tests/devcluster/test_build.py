@@ -135,18 +135,18 @@ def test_a_shell_evaluates_no_progress_of_a_kubectl_that_is_built(
         assert main(["env", "--directory", str(cluster.directory)]) == 0
     finally:
         build.kubectl_path.cache_clear()
-    said = capsys.readouterr()
-    assert {line.partition(" ")[0] for line in said.out.splitlines()} == {"export"}
-    assert "building kubectl from source" in said.err
+    message = capsys.readouterr()
+    assert {line.partition(" ")[0] for line in message.out.splitlines()} == {"export"}
+    assert "building kubectl from source" in message.err
 
 
 def test_a_folder_where_nothing_was_started_has_no_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["env", "--directory", str(tmp_path / "none")]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"{tmp_path}/none: no cluster was started there" in said.err
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert f"{tmp_path}/none: no cluster was started there" in message.err
     assert not (tmp_path / "none").exists()
 
 
@@ -155,6 +155,6 @@ def test_a_tool_that_there_is_not_is_refused_with_those_that_there_are(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["build", "kubectll"])
-    assert "no tool kubectll: choose from " in (said := capsys.readouterr().err)
-    assert "kubectl," in said
-    assert "[]" not in said
+    assert "no tool kubectll: choose from " in (message := capsys.readouterr().err)
+    assert "kubectl," in message
+    assert "[]" not in message

@@ -85,8 +85,8 @@ def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
     walk.left = rest
     printed = walk.step("isoloss fit")
     assert walk.left == []
-    for said in ("written to laws.json", "80% interval", "AnswerHolds", "accelerator h"):
-        assert said in printed
+    for message in ("written to laws.json", "80% interval", "AnswerHolds", "accelerator h"):
+        assert message in printed
     assert "<!doctype html>" in (walk.folder / "report.html").read_text()
 
 

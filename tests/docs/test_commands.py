@@ -36,9 +36,11 @@ def commands(page: Path) -> Iterator[str]:
 def test_removing_what_the_commands_made_installs_nothing() -> None:
     """`make clean` would fetch gigabytes in a fresh clone to delete them again."""
     command = ["make", "--dry-run", "clean"]
-    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    assert "rm -rf" in said
-    assert "setup.sh" not in said
+    message = subprocess.run(
+        command, cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "rm -rf" in message
+    assert "setup.sh" not in message
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

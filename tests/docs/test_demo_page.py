@@ -53,5 +53,5 @@ def test_resources_answer_and_store_are_reached_by_the_commands_of_the_page(
     walk.open(PAGE, "export")
     printed = walk.step("export KUBECONFIG=.demo/cluster")
     assert walk.left == []
-    for said in ("scalingsweep.isoloss.dev/demo", "batchSizes", 'learningRate: "1.5e-3"'):
-        assert said in printed
+    for message in ("scalingsweep.isoloss.dev/demo", "batchSizes", 'learningRate: "1.5e-3"'):
+        assert message in printed

@@ -64,8 +64,8 @@ def test_the_readmes_last_row_is_all_questions_and_counts_them() -> None:
     assert kept == {name: shown[name] for name in kept}
     assert {"all", "dense 3 x 3 windows", "mixtures smallest to larger"} < set(kept)
     assert not [name for name in shown if name.startswith("synthetic") and name not in kept]
-    told = rows(README)[f"all {len(asked) - 1} rows, synthetic sweeps included"]
-    assert told == dict(asked)["all"][:4]
+    reported = rows(README)[f"all {len(asked) - 1} rows, synthetic sweeps included"]
+    assert reported == dict(asked)["all"][:4]
 
 
 def test_what_a_search_saves_is_that_of_its_measurements() -> None:
@@ -176,8 +176,10 @@ def test_the_optimum_of_the_sample_is_that_of_its_surface_at_the_answers_compute
     assert found == pytest.approx(datasets.OPTIMUM, rel=2e-3)
     estimate = answer.variants["paper"]
     off = estimate.learning_rate.value / found[0] - 1, 1 - estimate.batch_size.value / found[1]
-    said = [int(share) for share in re.findall(r"is (\d+)% above it .* (\d+)% below", README)[0]]
-    assert [round(100 * each) for each in off] == said
+    message = [
+        int(share) for share in re.findall(r"is (\d+)% above it .* (\d+)% below", README)[0]
+    ]
+    assert [round(100 * each) for each in off] == message
 
 
 def test_the_demos_answer_is_the_same_on_every_page() -> None:
@@ -205,10 +207,10 @@ def test_no_page_tells_to_install_from_an_index_before_there_is_a_release() -> N
         *DOCS.glob("**/*.md"),
         *CHECKOUT.glob("operator/isoloss/**/*.py"),
     ]
-    told = [
+    reported = [
         str(page) for page in pages if re.search(r"pip install '?isoloss", Path(page).read_text())
     ]
-    assert told == []
+    assert reported == []
 
 
 def test_the_speeds_of_the_sizing_page_are_those_that_plans_assume_and_the_gpu_was_measured_at() -> (

@@ -104,9 +104,9 @@ def test_the_best_rate_is_that_of_the_results(row: dict[str, str]) -> None:
 
 def test_the_page_counts_them() -> None:
     best = {row["run"]: float(row["best"]) for row in ROWS}
-    said = {row["run"]: factors("Measured", share(row))[0] for row in ROWS}
-    below = [run for run in best if said[run] < best[run]]
-    further = [run for run in best if np.sqrt(said[run]) < best[run]]
+    message = {row["run"]: factors("Measured", share(row))[0] for row in ROWS}
+    below = [run for run in best if message[run] < best[run]]
+    further = [run for run in best if np.sqrt(message[run]) < best[run]]
     family = sum(run.startswith("Delphi") for run in below)
     assert f"√s is below the best rate in {len(below)} of {len(ROWS)} rows,** {family} of" in PAGE
     assert f"In {len(further)} rows 1 is nearer" in PAGE

@@ -59,17 +59,17 @@ TEXTS = ["first\ndocument " * 10, "zweites Dokument, größer " * 10]
 Json = dict[str, Any]
 
 
-@pytest.mark.parametrize("said", ["no [/bold] here", "see [red] and [link=x]", "a [/] b"])
-def test_a_failure_is_shown_as_it_is_said(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("output", ["no [/bold] here", "see [red] and [link=x]", "a [/] b"])
+def test_a_failure_is_shown_as_it_is_said(output: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets in an error are no markup: they would vanish, or end the demo with a trace."""
     explained = []
 
     def fail(_: object) -> None:
-        raise DemoFailed(said)
+        raise DemoFailed(output)
 
     demo: Any = SimpleNamespace(explain_failure=lambda: explained.append(True))
     assert run(fail, demo) == 1
-    assert said in capsys.readouterr().out
+    assert output in capsys.readouterr().out
     assert explained == [True]
 
 

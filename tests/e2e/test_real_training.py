@@ -169,10 +169,10 @@ def test_two_pods_prepare_one_corpus(
         }
 
     wait_until(lambda: len(prepared()) == 2, "both pods to end", 240)
-    said = prepared()
-    assert "units of input files prepared: 1" in said[1]
-    assert "manual:" in said[0]
-    assert "notes:" in said[0]
+    words = prepared()
+    assert "units of input files prepared: 1" in words[1]
+    assert "manual:" in words[0]
+    assert "notes:" in words[0]
     user.wait_for(lambda: user.sweep("real"), "DataReady", seconds=60)
     user.delete_sweep("real")
 

@@ -42,8 +42,8 @@ def report(results: Results, verdict: Verdict) -> None:
     """Keep a verdict and show it."""
     results.keep(verdict)
     state = "held" if verdict.held else "FAILED"
-    said = f"; said {', '.join(verdict.said)}" if verdict.said else ""
-    print(f"{state:6} {verdict.row} ({verdict.seconds:.0f} s{said})", flush=True)
+    message = f"; said {', '.join(verdict.said)}" if verdict.said else ""
+    print(f"{state:6} {verdict.row} ({verdict.seconds:.0f} s{message})", flush=True)
     for problem in verdict.problems:
         print(f"       {problem}", flush=True)
 

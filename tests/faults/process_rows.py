@@ -217,8 +217,8 @@ def _former_format(fixture: FaultFixture) -> None:
         sorted(fixture.folder.glob("data/*/manifest.json")),
         lambda manifest: {k: v for k, v in manifest.items() if k != "sources_stamp"},
     )
-    for told in fixture.folder.glob("data/*/sweeps/*"):
-        told.unlink()
+    for reported in fixture.folder.glob("data/*/sweeps/*"):
+        reported.unlink()
 
 
 def _other_laws(change: Callable[[Json], Json]) -> Play:

@@ -202,8 +202,8 @@ def _row(name: str, *cells: object) -> str:
 
 def _seen(verdicts: Sequence[Verdict]) -> str:
     """Reasons of conditions and events, each once."""
-    said = (reason for verdict in verdicts for reason in verdict.said)
-    reasons = dict.fromkeys(reason.removesuffix(" (event)") for reason in said)
+    message = (reason for verdict in verdicts for reason in verdict.said)
+    reasons = dict.fromkeys(reason.removesuffix(" (event)") for reason in message)
     return ", ".join(f"`{reason}`" for reason in reasons) or "–"
 
 

@@ -50,8 +50,8 @@ def prepared(place: Place, name: str, spec: Any, uid: str = "") -> Store:
     key = prepare_config(parse_sweep_spec(spec)).key
     store.write(layout.data_manifest(key), corpus.model_dump_json().encode())
     if uid:
-        told = SweepCorpus(prepare_key=key, sources_stamp=stamp)
-        store.write(layout.corpus_of(key, uid), told.model_dump_json().encode())
+        reported = SweepCorpus(prepare_key=key, sources_stamp=stamp)
+        store.write(layout.corpus_of(key, uid), reported.model_dump_json().encode())
     return store
 
 

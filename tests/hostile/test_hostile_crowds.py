@@ -69,10 +69,10 @@ def test_hundreds_of_sweeps_of_one_tenant_delay_no_neighbour(
         for act in (create, delete, create):
             everywhere(act)
         neighbour.asks_again()
-        said = wait_for_all(tenant)
+        message = wait_for_all(tenant)
         neighbour.judge()
     for number, (reason, words) in WANTED.items():
-        found = {said[name] for name in said if int(name.rpartition("-")[2]) % 3 == number}
+        found = {message[name] for name in message if int(name.rpartition("-")[2]) % 3 == number}
         assert {each[0] for each in found} == {reason}, found
         assert all(words in each[1] for each in found)
     assert not [job for job in tenant.jobs() if job.metadata.name.startswith("many")]

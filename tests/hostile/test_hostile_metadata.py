@@ -74,8 +74,8 @@ def test_nothing_around_a_spec_takes_the_operator_from_its_neighbours(
     assert tenant.sweep("finalizers")["metadata"]["deletionTimestamp"]
     assert size > LARGEST_REQUEST * 0.96
     largest = tenant.sweep("largest")
-    told = conditions(largest)
-    assert "Suspended" in told or "too large" in limited.log.read_text(), told
+    reported = conditions(largest)
+    assert "Suspended" in reported or "too large" in limited.log.read_text(), reported
     free(tenant)
 
 

@@ -100,12 +100,16 @@ def test_no_resource_of_a_tenant_takes_the_operator_from_its_neighbours(
         refused = {name: accepted(kubectl, tenant, number) for number, name in enumerate(ATTEMPTS)}
         neighbour.judge()
 
-    told = {name: said["message"] for name, said in refused.items() if said["status"] == "False"}
-    assert "spec: is nested more than 100 levels deep" in told["a pod template just too deep"]
+    reported = {
+        name: message["message"]
+        for name, message in refused.items()
+        if message["status"] == "False"
+    }
+    assert "spec: is nested more than 100 levels deep" in reported["a pod template just too deep"]
     for name in ATTEMPTS:
         if "levels deep" in name or "as deep" in name:
-            assert "deep" in told[name]
-    assert "hidden_size" in told["a number beyond every count"]
+            assert "deep" in reported[name]
+    assert "hidden_size" in reported["a number beyond every count"]
 
     limited.kill()
     limited.start()
@@ -121,7 +125,7 @@ def accepted(kubectl: Kubectl, tenant: User, number: int) -> Json:
     path = "jsonpath={.status.conditions}"
     found: dict[str, Json] = {}
 
-    def is_said() -> bool:
+    def is_reported() -> bool:
         read = kubectl(
             "get", "scalingsweep", f"attempt-{number}", "-n", tenant.namespace, "-o", path
         )
@@ -129,5 +133,5 @@ def accepted(kubectl: Kubectl, tenant: User, number: int) -> Json:
         found.update({each["type"]: each for each in conditions})
         return "Accepted" in found and found["Accepted"]["status"] != "Unknown"
 
-    wait_until(is_said, f"attempt {number} to be answered", 90)
+    wait_until(is_reported, f"attempt {number} to be answered", 90)
     return found["Accepted"]

@@ -122,11 +122,11 @@ def test_no_answer_of_a_store_takes_the_operator_from_its_neighbours(
             attack(server, tenant, place, name, part, answer)
         for name, what in names.items():
             words = ANSWERS[what][2]
-            wait_until(lambda name=name, words=words: is_told(tenant, name, words), what)
+            wait_until(lambda name=name, words=words: is_reported(tenant, name, words), what)
         neighbour.judge()
 
 
-def is_told(tenant: User, name: str, words: str) -> bool:
+def is_reported(tenant: User, name: str, words: str) -> bool:
     """Whether the user reads them: in Ready, or in an event once Ready speaks of what came next."""
     return words in ready(tenant, name) or any(words in each for each in tenant.told(name))
 

@@ -115,6 +115,6 @@ def test_no_object_in_a_tenants_store_takes_the_operator_from_its_neighbours(
             continued(tenant, place, number, text)
         for number, _ in enumerate(WORST):
             answered(tenant, f"object-{number}")
-        said = {what: answered(tenant, f"continued-{n}") for n, what in enumerate(CONFIGS)}
-        assert {reason for reason in said.values() if reason != "InvalidSpec"} == set(), said
+        message = {what: answered(tenant, f"continued-{n}") for n, what in enumerate(CONFIGS)}
+        assert {reason for reason in message.values() if reason != "InvalidSpec"} == set(), message
         neighbour.judge()

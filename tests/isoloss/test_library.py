@@ -38,8 +38,8 @@ def test_every_exported_name_is_there() -> None:
     ],
 )
 def test_what_is_not_used_is_not_imported(code: str, absent: set[str]) -> None:
-    told = f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
-    process = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True)
+    reported = f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
+    process = subprocess.run([sys.executable, "-c", reported], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert not absent & set(process.stderr.split())
 

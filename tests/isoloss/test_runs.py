@@ -112,8 +112,8 @@ def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: fl
     3 x 3 grids answers lost 0.46 thousandths of a nat instead of 0.32.
     """
 
-    def surface(told: float | None) -> OptimumTrends | None:
-        of_loss = {"loss_standard_error": told, "averaged_loss_standard_error": told}
+    def surface(reported: float | None) -> OptimumTrends | None:
+        of_loss = {"loss_standard_error": reported, "averaged_loss_standard_error": reported}
         runs = [
             replace(
                 run_of(

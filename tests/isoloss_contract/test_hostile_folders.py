@@ -181,10 +181,10 @@ def test_a_write_that_is_refused_is_refused_in_the_same_words_each_time(
     for name, fault in (("fsync", full), ("open", refused)):
         with monkeypatch.context() as patched:
             patched.setattr(os, name, fault)
-            said = []
+            message = []
             for _ in range(2):
                 with pytest.raises(StoreUnavailable) as caught:
                     store.write(RESULT, b"1")
-                said.append(str(caught.value))
-        assert said[0] == said[1]
-        assert "partial" not in said[0]
+                message.append(str(caught.value))
+        assert message[0] == message[1]
+        assert "partial" not in message[0]

@@ -125,9 +125,9 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("content", "said"), DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_ledger_is_refused(content: bytes, said: str) -> None:
-    with pytest.raises(BadRecord, match=said):
+@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_ledger_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(BadRecord, match=message):
         ledger_files.decoded(content, "x")
 
 

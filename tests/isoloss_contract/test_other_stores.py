@@ -136,7 +136,7 @@ def answers(check: Callable[[], object]) -> str:
         return "no"
 
 
-def damage_is_told(store: Store, folder: Path, size: int) -> bool | None:
+def damage_is_reported(store: Store, folder: Path, size: int) -> bool | None:
     """None: no file of the folder has the object's bytes."""
     content, path = secrets.token_bytes(16) * (size // 16), f"damaged/{size}"
     store.write(path, content)
@@ -162,7 +162,7 @@ def row(uri: str, folder: Path) -> list[str]:
         store.write(f"odd/{name}/{name}", name.encode())
     listed = answers(lambda: store.names("odd") == sorted(ODD))
     store.remove("odd")
-    told = [damage_is_told(store, folder, size) for size in (64, LARGE)]
+    reported = [damage_is_reported(store, folder, size) for size in (64, LARGE)]
     return [
         holds(store, "head", None),
         holds(store, "head", old),
@@ -171,13 +171,15 @@ def row(uri: str, folder: Path) -> list[str]:
         answers(lambda: store.read_range("large", 7, 99) == large[7:106]),
         answers(lambda: not store.names("odd")),
         listed,
-        "–" if None in told else {2: "yes", 1: "not of parts", 0: "no"}[sum(map(bool, told))],
+        "–"
+        if None in reported
+        else {2: "yes", 1: "not of parts", 0: "no"}[sum(map(bool, reported))],
     ]
 
 
 @pytest.mark.parametrize("name", ["versitygw", "moto", "gofakes3", "rclone", "fake-gcs-server"])
 def test_a_server_does_what_its_row_says(name: str, tmp_path: Path) -> None:
     rows = (line.strip("|\n").split("|") for line in TABLE.read_text().splitlines())
-    said = {cells[0].split(" ")[0]: "|".join(cells[1:]) for cells in rows if len(cells) == 9}
+    message = {cells[0].split(" ")[0]: "|".join(cells[1:]) for cells in rows if len(cells) == 9}
     with running(name, tmp_path) as uri:
-        assert "|".join(row(uri, tmp_path)) == said.get(name)
+        assert "|".join(row(uri, tmp_path)) == message.get(name)

@@ -139,7 +139,7 @@ def test_more_objects_go_than_one_request_may_name(relay: Proxy, store: Store) -
     assert store.names("") == []
 
 
-def told(code: str, keys: int = 10) -> Fault:
+def reported(code: str, keys: int = 10) -> Fault:
     """A deletion of several objects that is answered with 200 and an error for some of them."""
 
     async def answer(call: Call, forward: Forward) -> web.StreamResponse:
@@ -159,14 +159,14 @@ def test_a_deletion_that_is_denied_key_by_key_is_not_taken_for_done(
 ) -> None:
     for name in ("a", "b", "c"):
         store.write(f"folder/{name}", b"x")
-    relay.handler = told("AccessDenied", 2)
+    relay.handler = reported("AccessDenied", 2)
     with pytest.raises(StoreRefused, match=r"2 of 3 objects .*folder/a: AccessDenied"):
         store.remove("folder")
 
 
 def test_a_deletion_that_failed_for_now_is_tried_again(relay: Proxy, store: Store) -> None:
     store.write("folder/a", b"x")
-    slow = told("InternalError")
+    slow = reported("InternalError")
     slow.times = 1
     relay.handler = slow
     store.remove("folder")

@@ -40,7 +40,7 @@ def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b'{"sweep_uid": "u", "attempt": "2"}', "attempt"),
         (b'{"sweep_uid": "u", "attempt": 2, "extra": 1}', "extra"),
@@ -51,10 +51,10 @@ def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
     ids=["a number as text", "an unknown field", "truncated", "empty", "a missing field"],
 )
 def test_a_bad_record_is_refused_naming_file_and_field(
-    store: Store, content: bytes, said: str
+    store: Store, content: bytes, message: str
 ) -> None:
     store.write("r.json", content)
-    with pytest.raises(BadRecord, match=rf"r\.json.*{said}"):
+    with pytest.raises(BadRecord, match=rf"r\.json.*{message}"):
         store.read_record("r.json", records.Claimant)
 
 

@@ -159,8 +159,8 @@ def operator(
     process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process
     process.end()
-    said = [line["message"] for line in process.lines()] if process.log.exists() else []
-    assert not [each for each in said if re.match(r"(report|page) of \S+ failed", each)]
+    message = [line["message"] for line in process.lines()] if process.log.exists() else []
+    assert not [each for each in message if re.match(r"(report|page) of \S+ failed", each)]
 
 
 @pytest.fixture

@@ -239,8 +239,8 @@ def test_a_watch_that_is_refused_is_tried_for_ever_and_said_once(
         assert len(delays) == 200 * watch
         assert delays[-200] == 1.0, "each begins with short delays"
     assert max(delays) == 5.0
-    said = [record for record in caplog.records if "APIForbiddenError" in record.message]
-    assert len(said) == 2, "once for each"
+    words = [record for record in caplog.records if "APIForbiddenError" in record.message]
+    assert len(words) == 2, "once for each"
 
 
 def test_a_refused_watch_is_told_of_its_namespace_until_all_its_watches_are_allowed(

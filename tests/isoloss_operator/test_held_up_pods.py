@@ -74,7 +74,7 @@ def test_the_newest_warning_about_an_object_is_read_with_the_operators_own_right
 ) -> None:
     """Such as that of a volume that is never mounted, which is in no status."""
     core = client.CoreV1Api(user.api_client)
-    for number, (name, kind, said) in enumerate(
+    for number, (name, kind, words) in enumerate(
         (
             ("pod-1", "Warning", "MountVolume.SetUp failed: no such secret"),
             ("pod-1", "Warning", "Unable to attach or mount volumes: timed out"),
@@ -88,7 +88,7 @@ def test_the_newest_warning_about_an_object_is_read_with_the_operators_own_right
             "metadata": {"name": f"event-{number}"},
             "involvedObject": regarding,
             "reason": "FailedMount",
-            "message": said,
+            "message": words,
             "type": kind,
             "firstTimestamp": moment,
             "lastTimestamp": moment,

@@ -98,8 +98,8 @@ def test_from_apply_to_prediction_and_then_silence(
     ours = [labels for labels, _ in shown["isoloss_api_calls_total"]]
     assert not [labels for labels in ours if labels["status"] in ("0", "403", "422", "500")]
 
-    told = user.events("dense", "target")
-    assert 3 <= len(told) <= 25, told
+    reported = user.events("dense", "target")
+    assert 3 <= len(reported) <= 25, reported
 
     version = user.sweep("dense")["metadata"]["resourceVersion"]
     time.sleep(3)
@@ -173,8 +173,8 @@ def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
     manifest = sweep(place)
     manifest["spec"]["data"]["domains"][1]["uri"] = "s3://of-another-team/*.jsonl"
     user.apply_sweep(manifest)
-    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    assert "spec.data.domains[1].uri: " in conditions(said)["Accepted"]["message"]
+    message = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+    assert "spec.data.domains[1].uri: " in conditions(message)["Accepted"]["message"]
     assert not user.jobs()
 
 
@@ -246,8 +246,8 @@ def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_i
     wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
     relay.handler = Fault(lambda _: True, store_status(403, "AccessDenied"))
     user.apply_sweep(sweep(place, seconds=20, suspend=True))
-    said = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
-    assert conditions(said)["Accepted"]["status"] == "False"
+    message = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
+    assert conditions(message)["Accepted"]["status"] == "False"
     assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
     relay.handler = pass_on
     user.apply_sweep(sweep(place, seconds=0.1))
@@ -378,8 +378,8 @@ def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are
         lost.wait_for(lambda: lost.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
         assert operator.starts == 1
         assert operator.is_running()
-        told = [line["message"] for line in operator.lines() if line["level"] != "INFO"]
-        assert len([each for each in told if "refuses the watch of" in each]) == 1, told
-        assert len([each for each in told if "APIForbiddenError" in each]) <= 2, told
+        reported = [line["message"] for line in operator.lines() if line["level"] != "INFO"]
+        assert len([each for each in reported if "refuses the watch of" in each]) == 1, reported
+        assert len([each for each in reported if "APIForbiddenError" in each]) <= 2, reported
     finally:
         operator.end()

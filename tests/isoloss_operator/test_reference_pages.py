@@ -59,8 +59,8 @@ def test_every_reason_is_given_by_some_decision() -> None:
 def test_the_page_has_numbers_and_no_names_of_the_code() -> None:
     page = reasons_page()
     assert re.findall(r"\b[A-Z]+_[A-Z_]+\b", page) == []
-    told = re.findall(r"Not charged until it has happened (\d+) times", page)
-    assert [int(times) for times in told] == [MAX_VANISHED, MAX_NODE_FAILURES, MAX_VANISHED]
+    reported = re.findall(r"Not charged until it has happened (\d+) times", page)
+    assert [int(times) for times in reported] == [MAX_VANISHED, MAX_NODE_FAILURES, MAX_VANISHED]
 
 
 def test_every_name_is_on_the_page_once() -> None:

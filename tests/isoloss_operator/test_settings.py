@@ -35,8 +35,8 @@ def test_lists_and_json_are_parsed() -> None:
 def test_the_digest_is_of_what_shapes_pods_and_the_same_in_every_process() -> None:
     digest = read_settings(IMAGE).template_digest
     assert read_settings({**IMAGE, "ISOLOSS_LOG_LEVEL": "DEBUG"}).template_digest == digest
-    shaping = {"TRAINER_IMAGE": "trainer:2", "POD_TEMPLATE": '{"spec": {"priority": 1}}'}
-    for name, value in shaping.items():
+    settings_given = {"TRAINER_IMAGE": "trainer:2", "POD_TEMPLATE": '{"spec": {"priority": 1}}'}
+    for name, value in settings_given.items():
         assert read_settings({**IMAGE, f"ISOLOSS_{name}": value}).template_digest != digest
 
 

@@ -62,10 +62,10 @@ def test_three_manifests_applied_at_once_end_with_a_verdict_soon_after_the_answe
     assert set(place.traces.starts().values()) == {1}
     assert len(place.traces.starts()) == POINTS + AROUND
 
-    status, said = body["status"], conditions(body)
-    assert said["Validated"]["reason"] == "AnswerHolds", said["Validated"]
-    assert said["Ready"]["reason"] == "Predicted"
-    assert said["Stale"]["status"] == "False"
+    status, message = body["status"], conditions(body)
+    assert message["Validated"]["reason"] == "AnswerHolds", message["Validated"]
+    assert message["Ready"]["reason"] == "Predicted"
+    assert message["Stale"]["status"] == "False"
     assert status["learningRate"] == answered["status"]["learningRate"]
     assert published("answer", user.namespace).data == before
     places = status["validation"]["places"]

@@ -11,15 +11,15 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Rele
 
 
 @pytest.mark.parametrize(
-    ("told", "branch"),
+    ("reported", "branch"),
     [(PROPRIETARY, 535), (OPEN, 580), ("a driver of the future", None), (None, None)],
 )
 def test_the_drivers_branch_is_read_from_what_the_kernel_module_says(
-    told: str | None, branch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reported: str | None, branch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "version"
-    if told is not None:
-        path.write_text(told)
+    if reported is not None:
+        path.write_text(reported)
     monkeypatch.setattr(world, "LOADED_DRIVER", path)
     assert world.driver_branch() == branch
 

@@ -489,8 +489,8 @@ def test_a_stop_ends_a_fetch_which_says_how_far_it_is(
         fetch_directory(
             uri(tmp_path), tmp_path / "scratch", fetching(interruption, Log(output, seconds=0.0))
         )
-    told = [json.loads(line) for line in output.getvalue().splitlines()]
-    assert [(line["event"], line["bytes"]) for line in told] == [
+    reported = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [(line["event"], line["bytes"]) for line in reported] == [
         ("fetch", size) for size in (4, 8, 12)
     ]
 

@@ -1033,8 +1033,8 @@ def test_a_manifest_that_another_job_has_written_stays_and_so_do_its_shards(
         first.append(run(task))
 
     monkeypatch.setattr(prepare_module, "_await_units", meanwhile)
-    said = prepare(task, Path("/nonexistent"), Interruption(), quiet())
-    assert said.startswith("already prepared")
+    output = prepare(task, Path("/nonexistent"), Interruption(), quiet())
+    assert output.startswith("already prepared")
     path = layout.data_manifest(task.config.key)
     assert Store(task.store_uri).read_record(path, DataManifest) == first[0]
     assert _shards(store) == _named(first[0])

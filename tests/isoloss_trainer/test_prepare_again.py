@@ -51,10 +51,10 @@ def run(task: PrepareTask) -> str:
 def corpus_of(task: PrepareTask) -> DataManifest:
     """What the sweep of the task is told."""
     store = Store(task.store_uri)
-    told = store.read_record(layout.corpus_of(task.config.key, task.sweep_uid), SweepCorpus)
-    manifest = store.read_record(layout.data_manifest(told.prepare_key), DataManifest)
-    assert manifest.sources_stamp == told.sources_stamp
-    assert manifest.prepare_key == told.prepare_key
+    reported = store.read_record(layout.corpus_of(task.config.key, task.sweep_uid), SweepCorpus)
+    manifest = store.read_record(layout.data_manifest(reported.prepare_key), DataManifest)
+    assert manifest.sources_stamp == reported.sources_stamp
+    assert manifest.prepare_key == reported.prepare_key
     return manifest
 
 
@@ -193,8 +193,8 @@ def test_a_sweep_hears_of_its_corpus_though_the_manifest_under_the_stamp_cannot_
     store.write(layout.data_manifest(found.prepare_key), b"{")
     with pytest.raises(Exception, match=r"manifest\.json"):
         run(task)
-    told = store.read_record(layout.corpus_of(former.prepare_key, "third"), SweepCorpus)
-    assert told.prepare_key == found.prepare_key
+    reported = store.read_record(layout.corpus_of(former.prepare_key, "third"), SweepCorpus)
+    assert reported.prepare_key == found.prepare_key
 
 
 def test_of_two_sweeps_at_once_the_slower_adopts_the_corpus_of_the_same_sources(
@@ -241,10 +241,10 @@ def test_the_first_of_several_pods_tells_the_sweep(
     prepared_for(sources, "first")
     _add_file(sources)
     task = task_of(sources, "second").model_copy(update={"pods": 2})
-    told = Store(task.store_uri).location(layout.corpus_of(task.config.key, "second"))
+    reported = Store(task.store_uri).location(layout.corpus_of(task.config.key, "second"))
     monkeypatch.setenv(POD_INDEX_VARIABLE, "1")
     run(task)
-    assert not Path(told.removeprefix("file://")).exists()
+    assert not Path(reported.removeprefix("file://")).exists()
     monkeypatch.setenv(POD_INDEX_VARIABLE, "0")
     run(task)
     assert corpus_of(task).domains[0].training_documents > 0

@@ -632,9 +632,9 @@ def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
             assert (now[0] > saved_at + seconds) is is_due
         saved_at += wait + 0.5
     events = [json.loads(line) for line in output.getvalue().splitlines()]
-    told = {"copy_seconds": 0.5, "write_seconds": 10.0, "interval_seconds": interval}
+    reported = {"copy_seconds": 0.5, "write_seconds": 10.0, "interval_seconds": interval}
     assert [event for event in events if event["event"] == "checkpoint"] == [
-        {**events[-1], **told, "grace_seconds": grace}
+        {**events[-1], **reported, "grace_seconds": grace}
     ]
 
 
@@ -1302,8 +1302,8 @@ def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
 )
 def test_storage_failures_say_whether_waiting_helps(error: Exception, code: str) -> None:
     """The operator charges what the store refused, and not that it was away."""
-    told = explain(error)
-    assert (told[0], told[1].code) == (records.ExitCode.STORAGE, code)
+    reported = explain(error)
+    assert (reported[0], reported[1].code) == (records.ExitCode.STORAGE, code)
 
 
 # ------------------------------------------------------------------------------------- numerics

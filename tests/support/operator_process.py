@@ -186,8 +186,8 @@ class OperatorProcess:
         return f"http://127.0.0.1:{self._ports()[-1]}"
 
     def _ports(self) -> list[str]:
-        said = [line["message"] for line in self.lines() if "on port" in line["message"]]
-        return [message.rpartition(" ")[2] for message in said]
+        words = [line["message"] for line in self.lines() if "on port" in line["message"]]
+        return [message.rpartition(" ")[2] for message in words]
 
     def stop(self) -> int:
         """SIGTERM, and wait; the exit code."""

@@ -80,9 +80,9 @@ def sweep(
     return ObservedReference(**{**fields, **changes})
 
 
-def sweep_body(raw: Mapping[str, Any], *said: str, **changes: Any) -> dict[str, Any]:
+def sweep_body(raw: Mapping[str, Any], *words: str, **changes: Any) -> dict[str, Any]:
     """The same as the API server has it, of a raw spec."""
-    found = sweep(*said, **changes)
+    found = sweep(*words, **changes)
     metadata = {"uid": found.uid, "generation": found.generation}
     return {"metadata": metadata, "spec": raw, "status": found.status}
 

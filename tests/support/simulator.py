@@ -110,13 +110,13 @@ FAR: Final = "4e-3"
 def answer(rate: str = NEAR[1], **changes: str) -> dict[str, Any]:
     """A prediction that is Ready with this learning rate, or whose conditions have these statuses."""
     statuses = {"Ready": "True", "Stale": "False", **changes}
-    said = {"reason": "Said", "message": "", "lastTransitionTime": "2026-09-01T11:00:00Z"}
+    message = {"reason": "Said", "message": "", "lastTransitionTime": "2026-09-01T11:00:00Z"}
     return {
         "metadata": {"generation": 1},
         "spec": prediction_spec(sweepRef={"name": "laws"}, checkpoint={"uri": ANSWERED}),
         "status": {
             "conditions": [
-                {"type": kind, "status": status, "observedGeneration": 1, **said}
+                {"type": kind, "status": status, "observedGeneration": 1, **message}
                 for kind, status in statuses.items()
             ],
             "learningRate": {"value": rate},

@@ -259,8 +259,8 @@ def prepare(task: Json) -> None:
     if found is None:
         write_manifest(store, key, config, stamp, digest_of(asked, stamp))
     if uid:
-        told = {"prepare_key": key, "sources_stamp": stamp}
-        store.put(f"data/{asked}/sweeps/{uid}.json", json.dumps(told).encode())
+        reported = {"prepare_key": key, "sources_stamp": stamp}
+        store.put(f"data/{asked}/sweeps/{uid}.json", json.dumps(reported).encode())
 
 
 def stamp_in(manifest: bytes) -> str | None:

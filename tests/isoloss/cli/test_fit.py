@@ -75,7 +75,7 @@ def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (("--form", "LinearInLogCompute"), {"form": "LinearInLogCompute"}),
         (("--form", "linearinlogcompute"), {"form": "LinearInLogCompute"}),
@@ -87,10 +87,10 @@ def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     ids=" ".join,
 )
 def test_options_reach_the_fit(
-    isoloss: Isoloss, synthetic_table: Path, options: tuple[str, ...], told: dict[str, object]
+    isoloss: Isoloss, synthetic_table: Path, options: tuple[str, ...], reported: dict[str, object]
 ) -> None:
     document = isoloss("fit", synthetic_table, *options, "--json").document
-    assert {name: document["options"][name] for name in told} == told
+    assert {name: document["options"][name] for name in reported} == reported
 
 
 def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(

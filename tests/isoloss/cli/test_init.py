@@ -153,9 +153,9 @@ def test_what_is_written_is_valid_and_the_plan_reads_it(
     assert plan.code == 0, plan.err
     for figure in ("points", "flops", "accelerator_hours"):
         assert plan.document[figure] == ended.document[figure]
-    said = isoloss("plan", path).out
-    assert "Over the budget" not in said
-    assert "Evaluations take up to" not in said
+    message = isoloss("plan", path).out
+    assert "Over the budget" not in message
+    assert "Evaluations take up to" not in message
 
 
 def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
@@ -210,9 +210,9 @@ def test_a_cap_is_kept_and_costs_regret(
     assert other[figure] <= most
     if one[figure] > most:
         assert other["expected_regret"] > one["expected_regret"]
-    said = init(*asked[:-1], "--spend", cap, "--out", "said.yaml").words
-    assert "->" in said
-    assert "A published law costs nothing" in said
+    message = init(*asked[:-1], "--spend", cap, "--out", "said.yaml").words
+    assert "->" in message
+    assert "A published law costs nothing" in message
 
 
 def test_a_cap_below_every_sweep_is_refused_with_the_least_one(init: Isoloss, llama: str) -> None:
@@ -227,9 +227,9 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "for 55B more tokens" in head
     assert "accelerator hours" in head
     assert "takes 2.48e21 FLOPs" in head
-    said = ended.words
-    assert "Accelerator hours at" in said
-    assert "GiB of each for the training state" in said
+    message = ended.words
+    assert "Accelerator hours at" in message
+    assert "GiB of each for the training state" in message
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
 
 
@@ -261,8 +261,8 @@ def test_a_price_is_in_the_head_of_the_file_and_in_the_table_of_designs(
 def test_in_a_pipe_sentences_fold_and_commands_stay_whole(init: Isoloss, llama: str) -> None:
     path = Path("x" * 80, "sweep.yaml")
     path.parent.mkdir()
-    said = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--out", path).out
-    long = [line for line in said.splitlines() if len(line.rstrip()) > 80]
+    message = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--out", path).out
+    long = [line for line in message.splitlines() if len(line.rstrip()) > 80]
     assert f"    kubectl apply -f {path}" in long
     assert all(str(path) in line for line in long)
 
@@ -412,11 +412,11 @@ def test_of_another_family_the_nearest_one_is_written_with_what_differs(
     assert ended.code == 0, ended.err
     sweep, prediction = specs(Path("a.yaml"))
     (family,) = {proxy.model.config["model_type"] for proxy in sweep.proxies}
-    said = f"isoloss cannot train {kind}: the proxies are {family}, the nearest family"
-    assert said in ended.words
+    message = f"isoloss cannot train {kind}: the proxies are {family}, the nearest family"
+    assert message in ended.words
     assert DIFFERS.get(name, "They have") in ended.words
     head = Path("a.yaml").read_text().partition("apiVersion")[0]
-    assert said in head
+    assert message in head
     assert DIFFERS.get(name, "They have") in head
     assert prediction.checkpoint.uri == uri
     planned = isoloss("plan", "a.yaml")
@@ -441,9 +441,9 @@ def test_of_a_family_that_nothing_is_known_of_the_counted_parameters_are_said(
         "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
     }
     uri = write_checkpoint(tmp_path / "models" / "dbrx", dbrx)
-    said = init("--checkpoint", uri, *CORPUS, "--tokens", "100B", "--accelerators", 64).words
-    assert "the proxies are qwen3_moe" in said
-    assert "35.9B active parameters and 132B in all, counted by its sizes" in said
+    message = init("--checkpoint", uri, *CORPUS, "--tokens", "100B", "--accelerators", 64).words
+    assert "the proxies are qwen3_moe" in message
+    assert "35.9B active parameters and 132B in all, counted by its sizes" in message
 
 
 HYBRID = {
@@ -471,9 +471,9 @@ EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2}
 def test_layers_that_the_nearest_family_lacks_are_named(
     config: dict[str, Any], replaced: str
 ) -> None:
-    said = " ".join(nearest({**HYBRID, **config}).sentences)
-    assert ("instead of layers of other kinds" in said) == bool(replaced)
-    assert f"({replaced})" in said or not replaced
+    message = " ".join(nearest({**HYBRID, **config}).sentences)
+    assert ("instead of layers of other kinds" in message) == bool(replaced)
+    assert f"({replaced})" in message or not replaced
 
 
 @pytest.mark.parametrize("heads", [8, 16])
@@ -490,13 +490,13 @@ def test_a_stand_in_with_windows_has_heads_as_wide_as_the_checkpoints(heads: int
 
 def test_an_older_checkpoint_of_a_family_is_told_apart_by_its_settings() -> None:
     """RedPajama-INCITE has its parts one after the other, Falcon-RW has that and ALiBi."""
-    said = " ".join(
+    message = " ".join(
         nearest({**NEIGHBOURS["Pythia-6.9B"], "use_parallel_residual": False}).sentences
     )
-    assert "side by side" not in said
+    assert "side by side" not in message
     rw = {"alibi": True, "parallel_attn": False, "multi_query": False}
-    said = " ".join(nearest({**NEIGHBOURS["Falcon-7B"], **rw}).sentences)
-    assert ("side by side" in said, "instead of ALiBi" in said) == (False, True)
+    message = " ".join(nearest({**NEIGHBOURS["Falcon-7B"], **rw}).sentences)
+    assert ("side by side" in message, "instead of ALiBi" in message) == (False, True)
 
 
 def test_a_checkpoint_with_dropout_is_not_blamed_on_the_tokens(

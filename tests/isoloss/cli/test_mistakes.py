@@ -251,14 +251,14 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def assert_told(ended: Ended, place: str, remedy: str) -> None:
+def assert_reported(ended: Ended, place: str, remedy: str) -> None:
     """Refused, or with a warning, in words that name both and none of a library's own."""
-    told = " ".join(f"{ended.err} {ended.out}".split())
-    assert ended.code != 0 or "warning: " in told, "silently accepted"
-    assert place in told
-    assert remedy in told
+    reported = " ".join(f"{ended.err} {ended.out}".split())
+    assert ended.code != 0 or "warning: " in reported, "silently accepted"
+    assert place in reported
+    assert remedy in reported
     for words in LIBRARIES:
-        assert words not in told
+        assert words not in reported
 
 
 @pytest.mark.parametrize(("typed", "place", "remedy"), COMMANDS, ids=[row[0] for row in COMMANDS])
@@ -272,7 +272,7 @@ def test_a_mistake_in_a_command_line_or_a_table_is_told_with_place_and_remedy(
 ) -> None:
     monkeypatch.chdir(desk)
     (desk / "dense.yaml").write_text(EXAMPLE)
-    assert_told(isoloss(*shlex.split(typed)), place, remedy)
+    assert_reported(isoloss(*shlex.split(typed)), place, remedy)
 
 
 def test_without_a_cluster_there_is_no_log_of_kubectls_libraries(
@@ -282,11 +282,13 @@ def test_without_a_cluster_there_is_no_log_of_kubectls_libraries(
     log = (
         'E1129 08:15:32.338246   17928 memcache.go:265] "Unhandled Error" err="connection refused"'
     )
-    told = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
-    (tmp_path / "kubectl").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\n{told}\nEND\nexit 1\n")
+    reported = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+    (tmp_path / "kubectl").write_text(
+        f"#!/bin/sh\ncat >&2 <<'END'\n{log}\n{reported}\nEND\nexit 1\n"
+    )
     for command in ("open", "watch"):
         error = isoloss(command, "scalingsweep/dense").error
-        assert error.startswith(f"isoloss: no cluster ({told}): name one by KUBECONFIG")
+        assert error.startswith(f"isoloss: no cluster ({reported}): name one by KUBECONFIG")
         assert "memcache" not in error
 
 
@@ -411,7 +413,7 @@ def test_a_mistake_in_a_manifest_is_told_with_place_and_remedy(
     assert old in text
     path = tmp_path / "sweep.yaml"
     path.write_text(text.replace(old, new))
-    assert_told(isoloss("plan", path), place, remedy)
+    assert_reported(isoloss("plan", path), place, remedy)
 
 
 @pytest.mark.parametrize("pattern", ["*.gz", "**/part-???.zst", "*.{parquet,json}", "*.PARQUET"])

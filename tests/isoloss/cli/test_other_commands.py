@@ -132,12 +132,12 @@ def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_
     table, out = write_runs(tmp_path / "fewer.csv", fewer), tmp_path / "report.html"
     asked = ("report", synthetic_laws, "--out", out, "--runs", table)
     (warning,) = isoloss(*asked, "--json").document["warnings"]
-    for said in (
+    for message in (
         f"{len(fewer)} runs in place of {len(runs)}",
         "sizes 30M in place of 30M, 100M, 300M",
         "sequences of 1024 tokens in place of 2048",
     ):
-        assert said in warning
+        assert message in warning
     assert f"warning: {warning}" in isoloss(*asked).err
     assert warning in html.unescape(out.read_text())
 

@@ -142,8 +142,8 @@ def test_a_price_is_that_of_the_hours_and_of_a_search_that_which_is_expected(pla
         assert priced["expected_price"] == pytest.approx(share * priced["price"])
         whole = f"{formatting.number(priced['price'])} for the whole grid."
         expected = f"{formatting.number(priced['expected_price'])} expected of the search, "
-        said = plan.isoloss("plan", path, "--price-per-hour", "2.5").words
-        assert f"At 2.5 per accelerator hour: {expected if search else ''}{whole}" in said
+        output = plan.isoloss("plan", path, "--price-per-hour", "2.5").words
+        assert f"At 2.5 per accelerator hour: {expected if search else ''}{whole}" in output
     assert plan.document()["price"] is None
     assert "per accelerator hour:" not in plan.words()
 
@@ -174,8 +174,8 @@ def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_i
     assert shares == pytest.approx(
         {"dense-100m": 0.4, "dense-500m": 0.45, "moe-100m": 0.3, "moe-500m": 0.3}
     )
-    said = "Accelerator hours at 40% (dense-100m) and 45% (dense-500m) of 9.89e14 FLOPs"
-    assert said in plan.words()
+    output = "Accelerator hours at 40% (dense-100m) and 45% (dense-500m) of 9.89e14 FLOPs"
+    assert output in plan.words()
     given = plan.document(EXAMPLE, "--utilisation", "0.5")
     executed = sum(size["executed_flops"] for size in given["sizes"])
     assert given["accelerator_hours"] == pytest.approx(executed / (0.5 * 989e12) / 3600)
@@ -183,11 +183,11 @@ def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_i
 
 
 def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
-    said = isoloss("plan", "--help").words
+    output = isoloss("plan", "--help").words
     assert (
         f"Default: {DENSE_UTILISATION:g}, of dense models below 300M parameters {SMALL_UTILISATION:g}, "
         f"of mixtures of experts {MIXTURE_UTILISATION:g}."
-    ) in said
+    ) in output
 
 
 def test_a_plan_tells_what_evaluations_take(plan: Plan) -> None:
@@ -225,9 +225,9 @@ def test_a_plan_tells_the_largest_share_of_evaluations_whichever_runs_have_it(pl
     path = plan.text(json.dumps(raw))
     shares = [each["evaluation_share"] for each in plan.document(path)["sizes"]]
     assert GOAL < shares[0] < shares[1]
-    said = plan.words(path)
-    assert f"Evaluations take up to {shares[1]:.1%} of a run" in said
-    fewer = re.search(r"sequencesPerDomain to (\d+)", said)
+    output = plan.words(path)
+    assert f"Evaluations take up to {shares[1]:.1%} of a run" in output
+    fewer = re.search(r"sequencesPerDomain to (\d+)", output)
     assert fewer is not None
     spec["data"]["validation"]["sequencesPerDomain"] = int(fewer[1])
     assert plan.document(plan.text(json.dumps(raw)))["sizes"][1]["evaluation_share"] <= GOAL
@@ -243,9 +243,9 @@ def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(plan: Plan) ->
     assert search["expected_flops"] == pytest.approx(0.43 * document["flops"], rel=1e-3)
     assert search["worst_flops"] > document["flops"]
     assert search["replicates"] == 2
-    said = plan.words(path)
-    assert "FLOPs expected (43% of the whole grid)" in said
-    assert "(the whole grid and 6 added points), 2 repeats with other seeds included." in said
+    output = plan.words(path)
+    assert "FLOPs expected (43% of the whole grid)" in output
+    assert "(the whole grid and 6 added points), 2 repeats with other seeds included." in output
 
 
 def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(plan: Plan) -> None:
@@ -258,16 +258,16 @@ def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(plan: Plan) 
     assert whole["elapsed"]["parallelism"] == 9
     assert whole["elapsed"]["whole_grid_hours"] == pytest.approx(small + large)
     assert whole["elapsed"]["search_hours"] is None
-    said = "About 38.8 hours with 9 Jobs at a time of 1 to 8 accelerators each."
-    assert said in plan.words()
+    output = "About 38.8 hours with 9 Jobs at a time of 1 to 8 accelerators each."
+    assert output in plan.words()
     wide = plan.changed(("  parallelism: 9\n", "  parallelism: 128\n"))
     assert "with 18 Jobs at a time" in plan.words(wide)
     path = plan.changed(SEARCHING)
     took = plan.document(path)["elapsed"]
     assert took["whole_grid_hours"] == whole["elapsed"]["whole_grid_hours"]
     assert took["search_hours"] > 1.5 * took["whole_grid_hours"]
-    said = "accelerators each, 38.8 for the whole grid; a round starts when"
-    assert said in plan.words(path)
+    output = "accelerators each, 38.8 for the whole grid; a round starts when"
+    assert output in plan.words(path)
 
 
 @pytest.mark.parametrize("is_enough", [False, True])
@@ -279,14 +279,14 @@ def test_a_plan_of_a_search_whose_budget_is_below_its_first_rung_says_that_nothi
     budget = 0.3 * cheapest * (1.01 if is_enough else 0.99)
     path = plan.changed(SEARCHING, ('"2e21"', f'"{budget:.6e}"'))
     first = plan.document(path)["search"]["unaffordable_first_rung_flops"]
-    said = plan.words(path)
+    output = plan.words(path)
     if is_enough:
         assert first is None
-        assert "Nothing would be trained" not in said
+        assert "Nothing would be trained" not in output
     else:
         assert first == pytest.approx(0.3 * cheapest, rel=1e-3)
-        assert "Nothing would be trained: the search begins with the whole grid" in said
-        assert "It would end with BudgetExhausted" in said
+        assert "Nothing would be trained: the search begins with the whole grid" in output
+        assert "It would end with BudgetExhausted" in output
 
 
 def test_a_plan_of_a_search_whose_hours_are_below_its_first_rung_says_so(plan: Plan) -> None:
@@ -296,8 +296,8 @@ def test_a_plan_of_a_search_whose_hours_are_below_its_first_rung_says_so(plan: P
     hours = document["search"]["unaffordable_first_rung_hours"]
     # Those of the plan's table count attention in addition.
     assert 0.5 * cheapest < hours / 0.3 <= 1.01 * cheapest
-    told = f"about {formatting.number(hours)} accelerator hours, more than"
-    assert f"{told} spec.budget.acceleratorHours" in plan.words(path)
+    reported = f"about {formatting.number(hours)} accelerator hours, more than"
+    assert f"{reported} spec.budget.acceleratorHours" in plan.words(path)
 
 
 def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
@@ -311,14 +311,14 @@ def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
         "learning_rates": [2.9e-3, 5.7e-3, 1.1e-2],
         "batch_sizes": [27, 54, 110],
     }
-    said = plan.words(SEARCH_EXAMPLE)
+    output = plan.words(SEARCH_EXAMPLE)
     assert (
         "Grid of dense-100m, placed by published:step-law: learning rates 2.9e-3, 5.7e-3, 1.1e-2; batch sizes "
-        "27, 54, 110 sequences." in said
+        "27, 54, 110 sequences." in output
     )
-    assert "always held the optimum" in said
-    assert "It is untested on other data, on smaller models and at a constant" in said
-    assert "(the whole grid and 12 added points)" in said
+    assert "always held the optimum" in output
+    assert "It is untested on other data, on smaller models and at a constant" in output
+    assert "(the whole grid and 12 added points)" in output
 
 
 # ---------------------------------------------------------------------------------- accelerators
@@ -353,9 +353,11 @@ def test_a_plan_counts_the_accelerators_that_small_batches_leave_idle(plan: Plan
     share = (8 / 5) / (8 / 5 + 16 / 10 + 24 / 20) / 3
     longest = share * large["accelerator_hours"] / large["accelerators"]
     assert many["elapsed"]["whole_grid_hours"] == pytest.approx(longest)
-    said = plan.words(four)
-    assert "Accelerators of dense-100m are idle for 21% of its hours: batches of 5, 10, 20" in said
-    assert "among the 4 accelerators of a Job" in said
+    output = plan.words(four)
+    assert (
+        "Accelerators of dense-100m are idle for 21% of its hours: batches of 5, 10, 20" in output
+    )
+    assert "among the 4 accelerators of a Job" in output
     assert "accelerators are idle" not in plan.words()
 
 
@@ -439,13 +441,13 @@ def test_a_plan_holds_its_budget_against_what_is_trained(
 ) -> None:
     """The grid takes 1.58e21 FLOPs, its cheapest point 2.2e19, the search 6.8e20 and at worst 3.45e21."""
     given = ('"2e21"', f'"{flops}"')
-    said = plan.words(plan.changed(given, SEARCHING) if searches else plan.changed(given))
+    output = plan.words(plan.changed(given, SEARCHING) if searches else plan.changed(given))
     if says is not None:
-        assert says in said
-    told = sum(
-        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("Over", "Within")
+        assert says in output
+    reported = sum(
+        f"{word} the budget of {flops.removesuffix('e0')}" in output for word in ("Over", "Within")
     )
-    assert told == (1 if says and "the budget" in says else 0)
+    assert reported == (1 if says and "the budget" in says else 0)
 
 
 def prediction(spec: str) -> str:
@@ -503,9 +505,9 @@ def test_a_plan_tells_what_sweeps_around_the_answers_of_predictions_cost(
 
 
 def test_a_plan_says_what_it_needs_of_a_checkpoint_that_is_continued(plan: Plan) -> None:
-    said = plan.error(plan.changed(then=near("file:///nowhere/model")))
-    assert "spec.proxies[0].checkpoint.uri" in said
-    assert "config.json" in said
+    output = plan.error(plan.changed(then=near("file:///nowhere/model")))
+    assert "spec.proxies[0].checkpoint.uri" in output
+    assert "config.json" in output
 
 
 def test_a_plan_knows_the_size_of_a_checkpoint_that_a_sweep_continues(
@@ -534,10 +536,10 @@ def test_a_plan_says_of_which_target_the_size_will_be_refused(
     path = plan.changed(then=prediction(target))
     refused = plan.document(path)["refused_predictions"]
     assert list(refused) == (["target"] if is_refused else [])
-    said = plan.words(path)
+    output = plan.words(path)
     sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+13"
-    assert (sentence in said) is is_refused
-    assert ("Train a larger proxy, of at least" in said) is is_refused
+    assert (sentence in output) is is_refused
+    assert ("Train a larger proxy, of at least" in output) is is_refused
 
 
 # ---------------------------------------------------------------------------------- what is refused

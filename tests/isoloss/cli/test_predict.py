@@ -89,8 +89,8 @@ def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_tha
 ) -> None:
     asked = ("--total-flops", "1e20", "--params", "1e9", "--json")
     for more in ((), ("--batch-size", "64"), ("--round-to", "1000")):
-        said = predict(*asked, *more).document["warnings"]
-        assert sum("that of a run from scratch" in each for each in said) == 1
+        words = predict(*asked, *more).document["warnings"]
+        assert sum("that of a run from scratch" in each for each in words) == 1
     of_a_checkpoint = predict(*QUESTION, "--json").document["warnings"]
     assert not any("that of a run from scratch" in each for each in of_a_checkpoint)
 
@@ -160,7 +160,7 @@ BITS, BYTES = math.log(2), 4.4
 
 
 @pytest.mark.parametrize(
-    ("of_laws", "of_loss", "said"),
+    ("of_laws", "of_loss", "words"),
     [
         (BITS * BYTES, 1.0, "in nats per token and the laws in bits per byte, it is 0.9017 bits"),
         (BYTES, 1.0, "in nats per token and the laws in nats per byte, it is 0.625 nats"),
@@ -171,7 +171,7 @@ BITS, BYTES = math.log(2), 4.4
     ids=["bits a byte", "nats a byte", "bits a token", "loss in bits a byte", "in nats a byte"],
 )
 def test_an_initial_loss_in_another_unit_than_the_laws_is_refused_with_the_number_in_theirs(
-    of_laws: float, of_loss: float, said: str, isoloss: Isoloss, tmp_path: Path
+    of_laws: float, of_loss: float, words: str, isoloss: Isoloss, tmp_path: Path
 ) -> None:
     """2.75 nats per token, in the unit of each."""
     runs = [replace(each, losses=each.losses / of_laws) for each in synthetic_runs(evaluations=16)]
@@ -182,7 +182,7 @@ def test_an_initial_loss_in_another_unit_than_the_laws_is_refused_with_the_numbe
     ended = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_loss))
     assert ended.code == 3
     (refusal,) = ended.document["refused"]
-    assert said in refusal["message"]
+    assert words in refusal["message"]
     right = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_laws))
     assert right.code == 0
 
@@ -444,14 +444,14 @@ def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
 
 
 def test_the_error_of_the_composition_is_the_one_that_is_given(predict: Isoloss) -> None:
-    def told(*error: str) -> list[str]:
+    def reported(*error: str) -> list[str]:
         warnings = predict(*QUESTION, *error, "--json").document["warnings"]
         return [each for each in warnings if "the error of this rule" in each]
 
-    assert told("--composition-error", "0", "0") == []
-    (given,) = told("--composition-error", "0.4", "0.2")
+    assert reported("--composition-error", "0", "0") == []
+    (given,) = reported("--composition-error", "0.4", "0.2")
     assert "1.49 in the learning rate and 1.22 in the batch size" in given
-    assert "56 tiny checkpoints" in told()[0]
+    assert "56 tiny checkpoints" in reported()[0]
 
 
 def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def test_its_commands_typed_again_give_the_answer_that_it_printed(
     answer = isoloss(*predict)
     assert answer.code == 0
     for quantity in ("learning rate", "batch size (sequences)"):
-        said = [
+        message = [
             line.split()[-3:] for line in printed.splitlines() if quantity in line and "[" in line
         ]
         found = [
             line.split()[-3:] for line in answer.out.splitlines() if line.startswith(quantity)
         ]
-        assert said == found[:1]
+        assert message == found[:1]
     judged = isoloss(*validate)
     assert judged.code == 0
     assert "AnswerHolds" in judged.out

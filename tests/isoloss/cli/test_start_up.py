@@ -23,9 +23,9 @@ def imported(*lines: Sequence[object]) -> list[set[str]]:
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    told = [line.split(" ") for line in ended.stderr.splitlines() if line.startswith("ran ")]
-    assert [code for _, code, *_ in told] == ["0"] * len(lines)
-    return [set(modules) for _, _, *modules in told]
+    reported = [line.split(" ") for line in ended.stderr.splitlines() if line.startswith("ran ")]
+    assert [code for _, code, *_ in reported] == ["0"] * len(lines)
+    return [set(modules) for _, _, *modules in reported]
 
 
 def found(modules: set[str], unwanted: tuple[str, ...]) -> list[str]:

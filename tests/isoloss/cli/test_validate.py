@@ -135,9 +135,9 @@ def test_training_that_diverges_at_the_answer_rejects_it(
     ended = validate(runs, *QUESTION, "--json")
     assert ended.code == 0, ended.err
     assert (ended.document["validated"], ended.document["reason"]) == (False, "AnswerDiverged")
-    said = validate(runs, *QUESTION).out
-    assert "within noise" not in said
-    assert "nan" not in said
+    words = validate(runs, *QUESTION).out
+    assert "within noise" not in words
+    assert "nan" not in words
 
 
 def test_probes_elsewhere_are_refused_by_their_table(validate: Isoloss, tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
         assert set(document["warnings"]) <= set(warnings)
         assert document["warnings"]
     for asked in ((), (runs,)):
-        said = validate(*asked, *QUESTION).err
+        words = validate(*asked, *QUESTION).err
         for warning in plan["warnings"]:
-            assert f"warning: {warning}" in said
+            assert f"warning: {warning}" in words
 
 
 def test_doubts_about_the_probes_are_told_with_the_verdict(

@@ -160,8 +160,8 @@ def test_before_the_operator_has_drawn_a_page_it_is_waited_for(
 
 def test_cost_is_compared_with_the_whole_grid() -> None:
     cost = {"spentFlops": "8.31999e13", "plannedFlops": "9.15e14", "acceleratorHours": "12.3456"}
-    said = "cost so far 8.32e13 FLOPs, 9% of the whole grid's 9.15e14; 12.3 accelerator hours"
-    assert said in shown(View(resource(**cost)), 100)
+    message = "cost so far 8.32e13 FLOPs, 9% of the whole grid's 9.15e14; 12.3 accelerator hours"
+    assert message in shown(View(resource(**cost)), 100)
     assert cost_line(View(resource())) == ""
 
 

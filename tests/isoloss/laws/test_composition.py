@@ -133,11 +133,11 @@ def test_a_rate_of_pretraining_that_would_do_nothing_is_refused(more: dict[str, 
 
 
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
-    said = [
+    words = [
         w for w in answered(composition_error=(0.4, 0.2)).warnings if "error of this rule" in w
     ]
-    assert len(said) == 1
-    assert "1.49 in the learning rate and 1.22 in the batch size" in said[0]
+    assert len(words) == 1
+    assert "1.49 in the learning rate and 1.22 in the batch size" in words[0]
     (measured,) = [w for w in answered().warnings if "error of this rule" in w]
     assert f"measured on continued runs of {CHECKPOINTS} tiny checkpoints" in measured
     assert measured.endswith("give pretraining_learning_rate.")
@@ -146,15 +146,15 @@ def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
 
 
 def test_where_the_batch_size_is_given_nothing_is_said_of_its_error() -> None:
-    def said(**question: object) -> list[str]:
+    def words(**question: object) -> list[str]:
         query = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9, "batch_size": 64.0}
         found = predict(fitted_laws(), PredictionQuery(**query, **question))  # type: ignore[arg-type]
         assert isinstance(found, Prediction)
         return [each for each in found.warnings if "error of this rule" in each]
 
-    (told,) = said(composition_error=(0.4, 0.2))
-    assert "1.49 in the learning rate (one standard deviation)" in told
-    assert said(composition_error=(0.0, 0.2)) == []
+    (reported,) = words(composition_error=(0.4, 0.2))
+    assert "1.49 in the learning rate (one standard deviation)" in reported
+    assert words(composition_error=(0.0, 0.2)) == []
 
 
 def test_a_given_total_compute_composes_nothing() -> None:
@@ -191,13 +191,13 @@ def test_the_ablations_are_composed_as_the_answer_is_each_with_its_own_share() -
 
 
 def test_a_factor_of_the_learning_rate_is_told_and_that_it_was_not_measured_so_far() -> None:
-    (said,) = [w for w in answered().warnings if "Adjusted for continued training" in w]
-    assert "learning rate x0." in said
-    assert "batch size x1." in said
-    assert "The variant paper leaves this out." in said
+    (words,) = [w for w in answered().warnings if "Adjusted for continued training" in w]
+    assert "learning rate x0." in words
+    assert "batch size x1." in words
+    assert "The variant paper leaves this out." in words
     little = answered(cpt_flops=1e18)
-    (said,) = [w for w in little.warnings if "Adjusted for continued training" in w]
-    assert "were not measured" in said
+    (words,) = [w for w in little.warnings if "Adjusted for continued training" in w]
+    assert "were not measured" in words
     assert not any(
         "Adjusted for continued training" in w for w in answered(composition="Paper").warnings
     )
@@ -224,9 +224,11 @@ def test_without_a_size_the_error_is_that_of_the_size_that_needs_the_least_compu
     params = float(np.sqrt(plain.total_flops.value / 6.0 / ratio))
     sized = predict(laws, replace(query, params=params))
     assert isinstance(sized, Prediction)
-    said = [[w for w in each.warnings if "one standard deviation" in w] for each in (plain, sized)]
-    assert said[0] == said[1]
-    assert len(said[0]) == 1
+    words = [
+        [w for w in each.warnings if "one standard deviation" in w] for each in (plain, sized)
+    ]
+    assert words[0] == words[1]
+    assert len(words[0]) == 1
 
 
 def test_an_interval_as_wide_as_floats_are_stays_finite() -> None:

@@ -60,9 +60,9 @@ def test_the_initial_loss_is_not_asked_for_the_past() -> None:
 
 
 def test_laws_of_runs_from_scratch_are_composed_as_before() -> None:
-    plain, said = answered(laws_of(None)), answered(laws_of("Scratch"))
-    assert said.equivalent_flops is not None
-    assert said.learning_rate == plain.learning_rate
+    plain, message = answered(laws_of(None)), answered(laws_of("Scratch"))
+    assert message.equivalent_flops is not None
+    assert message.learning_rate == plain.learning_rate
 
 
 def test_laws_keep_what_their_runs_began_with_and_say_it() -> None:

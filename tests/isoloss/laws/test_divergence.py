@@ -35,7 +35,7 @@ def answer(laws: Laws, **query: float) -> Prediction:
     return answered(laws, **asked)
 
 
-def said(answer: Prediction) -> list[str]:
+def message(answer: Prediction) -> list[str]:
     return [warning for warning in answer.warnings if "stable nearby" in warning]
 
 
@@ -73,7 +73,7 @@ def test_an_answer_above_all_that_was_stable_where_a_higher_one_diverged_says_so
     rate, batch = plain.learning_rate.value, plain.batch_size.value
     edge = StableRate(LARGEST, batch, 0.9 * rate, 1.3 * rate)
     warned = answer(with_rates(laws, edge), **given)
-    assert said(warned) == list(warned.warnings[:1])
+    assert message(warned) == list(warned.warnings[:1])
     assert f"{edge.highest:.3g} did not diverge and {edge.diverged:.3g} did" in warned.warnings[0]
     assert warned.learning_rate == plain.learning_rate
 
@@ -81,11 +81,11 @@ def test_an_answer_above_all_that_was_stable_where_a_higher_one_diverged_says_so
 def test_only_the_nearest_size_and_batch_size_speak_and_only_if_a_higher_rate_diverged(laws):
     plain = answer(laws)
     rate, batch = plain.learning_rate.value, plain.batch_size.value
-    assert said(plain) == []
+    assert message(plain) == []
     below, fine = (0.5 * rate, 0.7 * rate), (1.1 * rate, 1.3 * rate)
     for others in (
         [StableRate(LARGEST, batch, 0.9 * rate)],
         [StableRate(LARGEST, batch, *fine), StableRate(LARGEST, 2 * batch, *below)],
         [StableRate(LARGEST, batch, *fine), StableRate(LARGEST / 4, batch, *below)],
     ):
-        assert said(answer(with_rates(laws, *others))) == []
+        assert message(answer(with_rates(laws, *others))) == []

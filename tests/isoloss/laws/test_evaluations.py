@@ -65,9 +65,11 @@ def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_chan
     grid = replace(GRID, sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.2e10, 2e10))
     runs = synthetic_runs(SURFACE, grid, np.random.default_rng(0), 0.001)
     last = [replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:]) for run in runs]
-    for given, is_said in ((runs, False), (last, True)):
+    for given, is_reported in ((runs, False), (last, True)):
         laws = fit_laws(given, OPTIONS)
         assert laws.surface.optimum is not None
         assert laws.rate_at_batch.curve is not None
-        said = [w for w in laws.warnings if w.startswith("Every size was evaluated at one number")]
-        assert bool(said) is is_said
+        message = [
+            w for w in laws.warnings if w.startswith("Every size was evaluated at one number")
+        ]
+        assert bool(message) is is_reported

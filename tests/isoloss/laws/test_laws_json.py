@@ -100,10 +100,10 @@ def test_laws_that_another_program_wrote_anew_are_the_same(text):
     def number(found):
         return int(float(found)) if float(found).is_integer() else float(found)
 
-    def turned(pairs):
+    def reversed_pairs(pairs):
         return dict(reversed(pairs))
 
-    again = json.loads(text, parse_float=number, object_pairs_hook=turned)
+    again = json.loads(text, parse_float=number, object_pairs_hook=reversed_pairs)
     assert laws_to_json(laws_from_json(again)) == json.loads(text)
 
 

@@ -240,18 +240,18 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
     flops = 2.0 * laws.data.largest_flops
     guessed = answer(laws, total_flops=flops)
     assert guessed.route == "surface"
-    (said,) = [w for w in guessed.warnings if "No target size was given" in w]
+    (text,) = [w for w in guessed.warnings if "No target size was given" in w]
     params = float(np.exp(laws.surface.on_the_frontier(np.log(flops))[0]))
-    assert f"for {params:.3g} parameters and {flops / 6 / params:.3g} tokens" in said
+    assert f"for {params:.3g} parameters and {flops / 6 / params:.3g} tokens" in text
     named = answer(laws, total_flops=flops, params=params)
     assert guessed.learning_rate.value == pytest.approx(named.learning_rate.value)
     assert width(guessed.learning_rate) > 1.02 * width(named.learning_rate)
     assert width(guessed.batch_size) > 1.02 * width(named.batch_size)
     counted = answer(laws, total_flops=flops, flops_per_token=6 * 3e8)
     assert counted.learning_rate == guessed.learning_rate
-    (said,) = [w for w in counted.warnings if "No target size was given" in w]
+    (text,) = [w for w in counted.warnings if "No target size was given" in w]
     own = f"fit about 3e+08 parameters, trained on {flops / (6 * 3e8):.3g} tokens"
-    assert f"The given 1.8e+09 FLOPs per token {own}" in said
+    assert f"The given 1.8e+09 FLOPs per token {own}" in text
 
 
 @pytest.mark.parametrize(
@@ -399,9 +399,11 @@ def test_a_given_irreducible_loss_that_the_runs_contradict_is_named_with_theirs(
 ) -> None:
     """With 2.6 a checkpoint at 2.75 seems to have three times the compute behind it that it has."""
     options = FitOptions(irreducible_loss=irreducible, bootstrap_samples=20)
-    told = fit_laws(load_sample_runs().runs, options).warnings
-    said = [
-        each for each in told if f"set to {irreducible:g}, and these runs contradict it" in each
+    reported = fit_laws(load_sample_runs().runs, options).warnings
+    text = [
+        each
+        for each in reported
+        if f"set to {irreducible:g}, and these runs contradict it" in each
     ]
-    assert len(said) == contradicted
-    assert all("by 38%, for 0.7% with the one that fits best" in each for each in said)
+    assert len(text) == contradicted
+    assert all("by 38%, for 0.7% with the one that fits best" in each for each in text)

@@ -11,7 +11,7 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.rounded_losses import rounding_warnings
 from tests.support.synthetic_runs import synthetic_runs
 
-SAID = "of the late losses repeat one another"
+MESSAGE = "of the late losses repeat one another"
 
 
 def bfloat16(values: Array) -> Array:
@@ -37,7 +37,7 @@ def test_rounded_losses_are_named_with_their_steps(
     to: Callable[[Array], Array], step: str
 ) -> None:
     (warning,) = rounding_warnings(rounded(to))
-    assert SAID in warning
+    assert MESSAGE in warning
     assert step in warning
 
 
@@ -59,7 +59,7 @@ def test_losses_whose_rounding_is_within_their_noise_are_not(to: Callable[[Array
 def test_a_run_that_was_not_rounded_hides_none_that_were() -> None:
     runs = rounded(bfloat16)
     (warning,) = rounding_warnings([synthetic_runs()[0], *runs[1:]])
-    assert SAID in warning
+    assert MESSAGE in warning
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -70,5 +70,5 @@ def test_too_few_evaluations_say_nothing(count: int) -> None:
 
 def test_the_laws_say_so() -> None:
     options = FitOptions(bootstrap_samples=20)
-    assert any(SAID in each for each in fit_laws(rounded(bfloat16), options).warnings)
-    assert not any(SAID in each for each in fit_laws(synthetic_runs(), options).warnings)
+    assert any(MESSAGE in each for each in fit_laws(rounded(bfloat16), options).warnings)
+    assert not any(MESSAGE in each for each in fit_laws(synthetic_runs(), options).warnings)

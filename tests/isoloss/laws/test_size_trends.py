@@ -91,6 +91,6 @@ def test_a_micro_batch_given_as_the_batch_size_of_one_size_is_warned_of(sizes, t
         replace(run, batch_size=run.batch_size / times) if run.params == sizes[at] else run
         for run in runs
     ]
-    told = "sequences per optimizer step, not per device"
-    assert not [each for each in fit_laws(runs, OPTIONS).warnings if told in each]
-    assert [each for each in fit_laws(wrong, OPTIONS).warnings if told in each]
+    reported = "sequences per optimizer step, not per device"
+    assert not [each for each in fit_laws(runs, OPTIONS).warnings if reported in each]
+    assert [each for each in fit_laws(wrong, OPTIONS).warnings if reported in each]

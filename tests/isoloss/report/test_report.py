@@ -333,11 +333,11 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
     laws: Laws,
 ) -> None:
     """In place of a figure of the residuals."""
-    said = surface_sentence(laws)
+    output = surface_sentence(laws)
     found = re.fullmatch(
         r"Half of the (\d+) optima of single sizes, .* within ([\d.]+)% of its learning rates and "
         r"([\d.]+)% of its batch sizes\.",
-        said,
+        output,
     )
     assert found is not None
     trends = laws.surface.optimum
@@ -350,7 +350,7 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
         if o.learning_rate and o.params and o.tokens
     ]
     assert float(found[2]) == pytest.approx(100 * np.expm1(np.median(off)), abs=0.06)
-    assert said in render_report(laws, (), title="x", figures=BLANK)
+    assert output in render_report(laws, (), title="x", figures=BLANK)
     refused = replace(laws, surface=SurfaceLaw("refused"))
     assert surface_sentence(refused) == ""
 

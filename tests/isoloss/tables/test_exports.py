@@ -281,7 +281,7 @@ def test_a_table_with_our_columns_says_nothing_of_what_was_read(
 
 
 @pytest.mark.parametrize(
-    ("log", "settings", "state", "told"),
+    ("log", "settings", "state", "reported"),
     [
         (
             "wandb/runs.csv",
@@ -304,11 +304,13 @@ def test_a_table_with_our_columns_says_nothing_of_what_was_read(
     ],
 )
 def test_runs_that_the_tracker_says_did_not_finish_are_named(
-    tmp_path: Path, log: str, settings: str | None, state: tuple[str, str], told: str
+    tmp_path: Path, log: str, settings: str | None, state: tuple[str, str], reported: str
 ) -> None:
     changed = tmp_path / "runs.csv"
     changed.write_text((FOLDER / (settings or log)).read_text().replace(*state, 1))
     found = read_runs(
         FOLDER / log if settings else changed, settings=changed if settings else None
     )
-    assert [each for each in found.warnings if told in each and "mark those that diverged" in each]
+    assert [
+        each for each in found.warnings if reported in each and "mark those that diverged" in each
+    ]

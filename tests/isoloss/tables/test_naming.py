@@ -97,11 +97,11 @@ def test_what_is_known_is_taken_and_said() -> None:
 
 
 def test_two_columns_that_may_both_be_the_loss_are_an_error_with_both_options() -> None:
-    said = refusal(changed(**{"val/loss": [3.41, 3.2, 3.0, 3.5, 3.3, 3.1]}))
-    assert said.startswith(
+    words = refusal(changed(**{"val/loss": [3.41, 3.2, 3.0, 3.5, 3.3, 3.1]}))
+    assert words.startswith(
         "log.csv: row 2, column loss: eval/loss (3.4) and val/loss (3.41) could both be it"
     )
-    assert "--column loss=eval/loss or --column loss=val/loss" in said
+    assert "--column loss=eval/loss or --column loss=val/loss" in words
 
 
 def test_two_losses_in_different_rows_are_an_error_too() -> None:
@@ -175,16 +175,16 @@ def test_held_out_losses_of_several_texts_are_named_where_another_loss_is_taken(
     each = {"eval/c4_loss": losses, "validation/code/loss": losses, "interval_loss": losses}
     columns = changed(**{"eval/loss": None, taken: losses, **each})
     warnings = read(columns).warnings
-    (said,) = [warning for warning in warnings if "may be held-out losses" in warning]
-    assert said.endswith(
+    (words,) = [warning for warning in warnings if "may be held-out losses" in warning]
+    assert words.endswith(
         "eval/c4_loss, validation/code/loss may be held-out losses: --column loss=eval/c4_loss takes one"
     )
 
 
 def test_the_mean_training_loss_of_a_trainer_is_not_known() -> None:
-    said = refusal(changed(**{"eval/loss": None, "train/train_loss": LOGGED["eval/loss"]}))
-    assert "column loss: missing" in said
-    assert "did you mean train/train_loss?" in said
+    words = refusal(changed(**{"eval/loss": None, "train/train_loss": LOGGED["eval/loss"]}))
+    assert "column loss: missing" in words
+    assert "did you mean train/train_loss?" in words
 
 
 @pytest.mark.parametrize("training", [None, [3.0] * 6])
@@ -193,9 +193,9 @@ def test_bits_per_byte_are_refused_with_what_to_do(training: Sequence[float] | N
     columns = changed(
         **{"eval/loss": None, "train/loss": training, "val/bpb": [1.0, 0.9, 0.8, 1.1, 0.95, 0.85]}
     )
-    said = refusal(columns)
-    assert "val/bpb is in bits per byte, nats per token are expected" in said
-    assert """--column 'loss='"'"'val/bpb'"'"'*0.6931*BYTES'""" in said
+    words = refusal(columns)
+    assert "val/bpb is in bits per byte, nats per token are expected" in words
+    assert """--column 'loss='"'"'val/bpb'"'"'*0.6931*BYTES'""" in words
     table = read(columns, naming_of(["loss='val/bpb'*0.6931*4.8"]))
     assert table.runs[0].losses[0] == pytest.approx(0.6931 * 4.8)
 
@@ -240,8 +240,8 @@ def test_a_run_that_alone_ends_in_nan_is_in_doubt_where_nan_is_also_what_is_miss
 
 
 def test_losses_that_end_with_nan_in_every_run_are_refused() -> None:
-    said = refusal(changed(**{"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]}))
-    assert "row 4, column loss: every run has a loss of NaN" in said
+    words = refusal(changed(**{"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]}))
+    assert "row 4, column loss: every run has a loss of NaN" in words
 
 
 def test_nan_in_parquet_may_be_missing_and_is_refused(tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ def test_two_losses_at_one_step_are_refused() -> None:
     ["gradient_accumulation_steps", "world_size", "params.num_processes", "num_nodes", "nnodes"],
 )
 def test_a_batch_size_beside_devices_or_accumulation_is_not_trusted(name: str) -> None:
-    said = refusal(changed(**{name: [8] * 6}))
-    assert "may be the batch of one device or of one forward pass" in said
-    assert "--column batch_size=batch_size or --column 'batch_size=batch_size*" in said
+    words = refusal(changed(**{name: [8] * 6}))
+    assert "may be the batch of one device or of one forward pass" in words
+    assert "--column batch_size=batch_size or --column 'batch_size=batch_size*" in words
     assert read(changed(**{name: [1] * 6})).runs[0].batch_size == 64
     assert (
         read(changed(**{name: [8] * 6}), naming_of(["batch_size=batch_size"])).runs[0].batch_size
@@ -293,12 +293,12 @@ def test_the_batch_of_one_device_is_refused_without_devices_and_accumulation(
     columns = changed(
         batch_size=None, per_device_train_batch_size=[8] * 6, **{name: [4] * 6 for name in known}
     )
-    said = refusal(columns)
+    words = refusal(columns)
     assert (
         "per_device_train_batch_size is the batch of one device: give the sequences per optimizer step"
-        in said
+        in words
     )
-    assert "--column 'batch_size=per_device_train_batch_size*" in said
+    assert "--column 'batch_size=per_device_train_batch_size*" in words
 
 
 def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> None:
@@ -323,9 +323,9 @@ def test_devices_of_one_node_and_those_that_share_a_batch_are_not_all_devices(na
         num_gpus=[4] * 6,
         **{name: [2] * 6},
     )
-    said = refusal(columns)
-    assert f"with a column {name}, num_gpus may not be how many devices take a batch each" in said
-    assert "--column 'batch_size=per_device_train_batch_size*gradient_accumulation_steps*" in said
+    words = refusal(columns)
+    assert f"with a column {name}, num_gpus may not be how many devices take a batch each" in words
+    assert "--column 'batch_size=per_device_train_batch_size*gradient_accumulation_steps*" in words
     assert read(changed(columns, **{name: [1] * 6})).runs[0].batch_size == 64
 
 
@@ -353,10 +353,10 @@ def test_all_that_is_to_be_done_about_a_table_is_said_at_once() -> None:
         batch_size=None, sequence_length=None, per_device_train_batch_size=[8, 8],
         gradient_accumulation_steps=[4, 4], **{"val/loss": [9.0, 9.0]},
     )  # fmt: skip
-    said = refusal(columns)
-    assert "batch_size: per_device_train_batch_size is the batch of one device" in said
-    assert "loss: eval/loss (3.0) and val/loss (9.0) could both be it" in said
-    assert "also missing: sequence_length (--column sequence_length=EXPRESSION)" in said
+    words = refusal(columns)
+    assert "batch_size: per_device_train_batch_size is the batch of one device" in words
+    assert "loss: eval/loss (3.0) and val/loss (9.0) could both be it" in words
+    assert "also missing: sequence_length (--column sequence_length=EXPRESSION)" in words
 
 
 def test_a_batch_size_in_tokens_of_nanochat_is_divided_by_its_sequence_length() -> None:
@@ -388,8 +388,8 @@ def test_nan_of_an_expression_has_diverged_too() -> None:
 
 
 def test_a_batch_size_of_another_name_is_not_guessed() -> None:
-    said = refusal(changed(batch_size=None, bs=[64] * 6, micro_batch=[8] * 6))
-    assert "column batch_size: missing; found run" in said
+    words = refusal(changed(batch_size=None, bs=[64] * 6, micro_batch=[8] * 6))
+    assert "column batch_size: missing; found run" in words
 
 
 def test_a_micro_batch_and_a_global_one_are_told_apart() -> None:
@@ -429,9 +429,9 @@ def one_row_each(**changes: Any) -> dict[str, Sequence[Any]]:
 
 
 def test_the_last_value_of_a_logged_learning_rate_is_refused() -> None:
-    said = refusal(one_row_each(learning_rate=None, **{"train/learning_rate": [3e-5, 6e-5]}))
-    assert "the schedule's last, not its peak" in said
-    assert "--column learning_rate=train/learning_rate" in said
+    words = refusal(one_row_each(learning_rate=None, **{"train/learning_rate": [3e-5, 6e-5]}))
+    assert "the schedule's last, not its peak" in words
+    assert "--column learning_rate=train/learning_rate" in words
 
 
 def test_a_setting_comes_before_the_last_value_of_what_was_logged() -> None:
@@ -447,9 +447,9 @@ def test_a_setting_below_what_was_logged_is_not_what_the_run_was_trained_at(
     lower = {**SETTINGS, "learning_rate": [3e-4, 1e-5]}
     with pytest.raises(
         BadTable, match=r"is 1e-05 for run b, which was trained at 0\.0006"
-    ) as said:
+    ) as words:
         read_with(lower, {logged: [3e-4] * 3 + [6e-4] * 3}, tmp_path)
-    assert f"--column learning_rate={logged}" in str(said.value)
+    assert f"--column learning_rate={logged}" in str(words.value)
     warmed_up = {logged: [1e-5, 2e-4, 3e-4, 1e-6, 5e-6, 1e-5]}
     table = read_with(lower, warmed_up, tmp_path)
     assert [run.learning_rate for run in table.runs] == [3e-4, 1e-5]
@@ -470,9 +470,9 @@ def test_lr_with_one_value_for_each_run_is_taken_with_a_warning() -> None:
 def test_several_learning_rates_of_one_optimizer_are_not_chosen_from() -> None:
     """nanochat has one for each kind of matrix."""
     columns = changed(learning_rate=None, matrix_lr=[0.02] * 6, embedding_lr=[0.3] * 6)
-    said = refusal(columns)
-    assert "column learning_rate: missing" in said
-    assert "matrix_lr or embedding_lr" in said
+    words = refusal(columns)
+    assert "column learning_rate: missing" in words
+    assert "matrix_lr or embedding_lr" in words
 
 
 # ------------------------------------------------------------------------------ tokens and runs
@@ -489,10 +489,10 @@ def test_tokens_and_steps_that_differ_by_a_whole_factor_are_refused(factor: floa
     """One of them is of one device."""
     tokens = [n * 64 * 2048 * factor for n in (1000, 2000, 4000)] * 2
     columns = changed(n_tokens_seen=tokens)
-    said = refusal(columns)
-    assert "row 2, column tokens: n_tokens_seen has" in said
-    assert f"8 times {'fewer' if factor > 1 else 'as many'}" in said
-    assert "--column tokens=n_tokens_seen, or --column batch_size=EXPRESSION" in said
+    words = refusal(columns)
+    assert "row 2, column tokens: n_tokens_seen has" in words
+    assert f"8 times {'fewer' if factor > 1 else 'as many'}" in words
+    assert "--column tokens=n_tokens_seen, or --column batch_size=EXPRESSION" in words
     assert read(columns, naming_of(["tokens=n_tokens_seen"])).runs[0].tokens[0] == tokens[0]
 
 
@@ -523,11 +523,11 @@ def test_steps_that_the_tokens_of_other_rows_contradict_are_refused(step: str) -
     """litgpt's CSV counts forward passes as steps, from 0, and has tokens in rows of training alone."""
     passes = [1000 * 8 - 1, 1000 * 8 - 1, 2000 * 8 - 1, 2000 * 8 - 1, 4000 * 8 - 1, 4000 * 8 - 1]
     columns = changed(**{**BETWEEN, "train/global_step": None, step: passes})
-    said = refusal(columns)
+    words = refusal(columns)
     product = f"{step!r}" if "/" in step else step
-    assert "row 6, column tokens: n_tokens_seen has 5.2e+08 tokens" in said
-    assert "8 times as many: one of them is of one device or of one forward pass" in said
-    assert "*SEQUENCES*sequence_length' with those of one forward pass" in said
+    assert "row 6, column tokens: n_tokens_seen has 5.2e+08 tokens" in words
+    assert "8 times as many: one of them is of one device or of one forward pass" in words
+    assert "*SEQUENCES*sequence_length' with those of one forward pass" in words
     table = read(columns, naming_of([f"tokens={product}*8*sequence_length"]))
     assert table.runs[0].tokens[0] == (1000 * 8 - 1) * 8 * 2048
 
@@ -570,11 +570,12 @@ def test_a_resumed_run_that_counted_from_0_again_is_refused() -> None:
         "train/global_step": [1000, 2000, 4000, 500, 1500, 2500],
         "eval/loss": [3.4, 3.2, 3.0, 2.95, 2.9, 2.8],
     }
-    said = refusal(columns)
+    words = refusal(columns)
     assert (
-        "row 5, column tokens: run 'a' has 6.5536e+07 tokens here and 5.24288e+08 in row 4" in said
+        "row 5, column tokens: run 'a' has 6.5536e+07 tokens here and 5.24288e+08 in row 4"
+        in words
     )
-    assert "counted from 0 again" in said
+    assert "counted from 0 again" in words
     backwards = {name: cells[::-1] for name, cells in columns.items()}
     assert "counted from 0 again" in refusal(backwards)
 
@@ -623,9 +624,9 @@ def test_a_step_of_the_trainer_comes_before_the_count_of_the_tracker() -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_count_of_log_calls_is_not_taken_for_steps(name: str, first: int) -> None:
     columns = changed(**{"train/global_step": None, name: [first, first + 1, first + 2] * 2})
-    said = refusal(columns)
-    assert f"{name} grows by one in each row of a run: it may count log calls" in said
-    assert f"--column 'tokens={name}*batch_size*sequence_length'" in said
+    words = refusal(columns)
+    assert f"{name} grows by one in each row of a run: it may count log calls" in words
+    assert f"--column 'tokens={name}*batch_size*sequence_length'" in words
 
 
 def test_steps_of_wandb_that_may_be_log_calls_are_taken_with_a_warning() -> None:
@@ -652,23 +653,23 @@ def test_a_table_of_several_runs_is_not_taken_for_one() -> None:
     names = ["x", "y", "z", "u", "v", "w"]
     columns = changed(run=None, learning_rate=None, experiment=names, lr=RISING)
     columns["train/global_step"] = [1, 2, 3, 4, 5, 6]
-    said = refusal(columns)
-    assert "column run: missing" in said
-    assert "--column run=experiment" in said
+    words = refusal(columns)
+    assert "column run: missing" in words
+    assert "--column run=experiment" in words
 
 
 def test_a_table_without_names_of_runs_and_without_steps_is_refused() -> None:
-    said = refusal(changed(run=None, tokens=[1e9, 2e9, 4e9] * 2, **{"train/global_step": None}))
-    assert "column run: missing" in said
+    words = refusal(changed(run=None, tokens=[1e9, 2e9, 4e9] * 2, **{"train/global_step": None}))
+    assert "column run: missing" in words
 
 
 def test_two_runs_of_one_displayed_name_are_not_one_run() -> None:
     """W&B and MLflow let names repeat, and a second seed is a run of the same settings."""
     columns = changed(run=None, Name=["t"] * 6, ID=["x"] * 3 + ["y"] * 3, learning_rate=[3e-4] * 6)
     columns["train/global_step"] = [1000, 2000, 4000, 1100, 2200, 4400]
-    said = refusal(columns)
-    assert "row 5, column run: the name 't' is that of two IDs, 'x' and 'y'" in said
-    assert "--column run=ID, or --column run=Name if one run was resumed" in said
+    words = refusal(columns)
+    assert "row 5, column run: the name 't' is that of two IDs, 'x' and 'y'" in words
+    assert "--column run=ID, or --column run=Name if one run was resumed" in words
     assert [run.name for run in read(columns, naming_of(["run=ID"])).runs] == ["x", "y"]
     assert [run.name for run in read(columns, naming_of(["run=Name"])).runs] == ["t"]
 
@@ -683,8 +684,8 @@ def test_a_setting_is_not_read_from_a_metric_nor_a_loss_from_a_setting() -> None
     assert "column params: missing" in refusal(
         changed(**{"params": None, "metrics.params": [1e8] * 6})
     )
-    said = refusal(changed(**{"eval/loss": None, "params.eval_loss": LOGGED["eval/loss"]}))
-    assert "column loss: missing" in said
+    words = refusal(changed(**{"eval/loss": None, "params.eval_loss": LOGGED["eval/loss"]}))
+    assert "column loss: missing" in words
 
 
 def test_a_count_of_all_parameters_is_taken_with_a_warning() -> None:
@@ -819,16 +820,16 @@ def test_a_panel_over_the_trainer_s_step_has_the_tracker_s_beside_it() -> None:
 
 
 def test_a_point_of_a_panel_that_is_a_mean_is_refused() -> None:
-    said = refusal(panel(**{"a - eval/loss__MIN": [3.4, 3.1, 3.0]}), naming_of(CONSTANTS))
-    assert "row 3, column a - eval/loss: stands for several values, from 3.1 to 3.2" in said
-    assert "Ungroup the panel, or export the runs' histories" in said
+    words = refusal(panel(**{"a - eval/loss__MIN": [3.4, 3.1, 3.0]}), naming_of(CONSTANTS))
+    assert "row 3, column a - eval/loss: stands for several values, from 3.1 to 3.2" in words
+    assert "Ungroup the panel, or export the runs' histories" in words
 
 
 def test_a_smoothed_panel_is_refused() -> None:
     """One value lies behind each point, and the point is another."""
-    said = refusal(panel(**{"a - eval/loss": [3.4, 3.3, 3.1]}), naming_of(CONSTANTS))
-    assert "row 3, column a - eval/loss: 3.3, but from 3.2 to 3.2 lies behind it" in said
-    assert "smoothing" in said
+    words = refusal(panel(**{"a - eval/loss": [3.4, 3.3, 3.1]}), naming_of(CONSTANTS))
+    assert "row 3, column a - eval/loss: 3.3, but from 3.2 to 3.2 lies behind it" in words
+    assert "smoothing" in words
     other = {f"b - 2 - eval/loss{each}": [3.5, 3.3, "NaN"] for each in ("", "__MIN", "__MAX")}
     near = panel(**{"a - eval/loss": [3.4, 3.2000000000000006, 3.0], **other})
     assert read(near, naming_of(CONSTANTS)).runs[0].losses[1] == pytest.approx(3.2)
@@ -851,8 +852,8 @@ METRICS: Columns = {
 
 
 def test_a_metric_that_mlflow_has_twice_at_a_step_is_refused() -> None:
-    said = refusal(changed(METRICS, step=[1000, 1000] * 2), naming_of(CONSTANTS))
-    assert "row 3, column key: eval_loss has a value at step 1000 already" in said
+    words = refusal(changed(METRICS, step=[1000, 1000] * 2), naming_of(CONSTANTS))
+    assert "row 3, column key: eval_loss has a value at step 1000 already" in words
 
 
 def test_nan_in_the_database_of_mlflow_is_not_zero() -> None:

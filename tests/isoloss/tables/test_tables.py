@@ -133,8 +133,8 @@ def test_a_column_diverged_that_is_all_empty_is_as_if_it_were_absent() -> None:
 
 
 def test_flags_of_a_data_frame_that_lacked_one_may_be_floats() -> None:
-    told = parse_table(with_column("diverged", ["1.0"] * 3 + ["0.0"] * 3), "runs.csv")
-    assert [run.diverged for run in told.runs] == [True, False]
+    reported = parse_table(with_column("diverged", ["1.0"] * 3 + ["0.0"] * 3), "runs.csv")
+    assert [run.diverged for run in reported.runs] == [True, False]
 
 
 @pytest.mark.parametrize("column", ["seed", "optimizer"])
@@ -148,8 +148,8 @@ def test_names_in_parquet_may_be_bytes(tmp_path: Path) -> None:
     names = pyarrow.array([name.encode() for name in columns["run"]], pyarrow.binary())
     arrow = pyarrow.table({**columns, "run": names})
     pyarrow.parquet.write_table(arrow, tmp_path / "runs.parquet")
-    for told in (read_table(str(tmp_path / "runs.parquet")), read_tables([arrow])):
-        assert [run.name for run in told.runs] == ["r64", "r128"]
+    for reported in (read_table(str(tmp_path / "runs.parquet")), read_tables([arrow])):
+        assert [run.name for run in reported.runs] == ["r64", "r128"]
 
 
 def test_an_empty_cell_of_diverged_among_others_is_not_guessed() -> None:
@@ -260,8 +260,8 @@ def test_batch_sizes_in_tokens_are_told_from_sequences(sequence_length: int, ste
 
 def test_long_runs_with_batch_sizes_that_look_like_tokens_get_a_warning() -> None:
     """With 512 tokens per sequence a batch of 65,536 tokens, taken for sequences, is 34 million of them."""
-    told = parse_table(in_tokens(512, 600_000), "runs.csv").warnings
-    assert any("all batch sizes are multiples of the sequence length" in each for each in told)
+    reported = parse_table(in_tokens(512, 600_000), "runs.csv").warnings
+    assert any("all batch sizes are multiples of the sequence length" in each for each in reported)
 
 
 def test_one_batch_size_in_tokens_among_sequences_is_found() -> None:

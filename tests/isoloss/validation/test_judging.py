@@ -105,10 +105,10 @@ class Judged:
 def many(optima: Array, **kinds: float) -> Judged:
     found, law, refined, held = [], [], [], []
     for seed, optimum in enumerate(optima):
-        told = judge(answer(), probes(optimum, seed, **kinds), NO_MOVE, BOWL, seed=seed)
-        best = told.refined
+        reported = judge(answer(), probes(optimum, seed, **kinds), NO_MOVE, BOWL, seed=seed)
+        best = reported.refined
         assert best is not None
-        found.append(told)
+        found.append(reported)
         law.append(regret(RATE, BATCH, optimum))
         refined.append(regret(best.learning_rate.value, best.batch_size.value, optimum))
         place = optimum * np.array([RATE, BATCH])
@@ -220,18 +220,20 @@ def test_a_valley_steeper_on_one_side_does_not_turn_the_verdict() -> None:
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_laws_that_err_by_two_in_the_valleys_curvature_still_refine(factor: float) -> None:
     optimum = (1.8, 0.6)
-    told = judge(answer(), probes(optimum, 0), NO_MOVE, factor * BOWL)
-    assert told.refined is not None
-    found = regret(told.refined.learning_rate.value, told.refined.batch_size.value, optimum)
+    reported = judge(answer(), probes(optimum, 0), NO_MOVE, factor * BOWL)
+    assert reported.refined is not None
+    found = regret(
+        reported.refined.learning_rate.value, reported.refined.batch_size.value, optimum
+    )
     assert found <= 0.3 * regret(RATE, BATCH, optimum)
 
 
 def test_refined_intervals_are_narrower_than_the_laws() -> None:
-    given, told = answer(), judge(answer(), probes((1.2, 1.0), 0), NO_MOVE, BOWL)
-    assert told.refined is not None
+    given, reported = answer(), judge(answer(), probes((1.2, 1.0), 0), NO_MOVE, BOWL)
+    assert reported.refined is not None
     for ours, laws in (
-        (told.refined.learning_rate, given.learning_rate),
-        (told.refined.batch_size, given.batch_size),
+        (reported.refined.learning_rate, given.learning_rate),
+        (reported.refined.batch_size, given.batch_size),
     ):
         assert ours.high / ours.low < laws.high / laws.low
 
@@ -239,18 +241,18 @@ def test_refined_intervals_are_narrower_than_the_laws() -> None:
 def test_the_verdict_does_not_rest_on_the_laws_interval() -> None:
     """Probes too noisy to tell anything leave a narrow law's answer unknown, not confirmed."""
     sure = answer(np.array([0.02, 0.02]))
-    told = judge(sure, probes((1.0, 1.0), 0, noise=0.2), NO_MOVE, BOWL)
-    assert (told.validated, told.reason) == (None, Reason.WITHIN_NOISE)
-    assert told.refined is not None
-    assert told.refined.learning_rate.value == pytest.approx(RATE, rel=0.03)
+    reported = judge(sure, probes((1.0, 1.0), 0, noise=0.2), NO_MOVE, BOWL)
+    assert (reported.validated, reported.reason) == (None, Reason.WITHIN_NOISE)
+    assert reported.refined is not None
+    assert reported.refined.learning_rate.value == pytest.approx(RATE, rel=0.03)
 
 
 def test_a_move_with_tokens_carries_the_optimum_to_the_full_budget() -> None:
     """The short runs want half the learning rate that the full budget wants: the answer holds."""
     moves = Normal(np.array([np.log(2.0), 0.0]), np.zeros(2))
     short = probes((0.5, 1.0), 0, noise=0.001)
-    told = judge(answer(), short, moves, BOWL)
-    assert told.validated is True
+    reported = judge(answer(), short, moves, BOWL)
+    assert reported.validated is True
     assert judge(answer(), short, NO_MOVE, BOWL).validated is False
 
 
@@ -265,11 +267,11 @@ def test_what_a_move_leaves_open_widens_the_refined_interval() -> None:
 
 
 def test_a_neighbour_is_better_only_beyond_noise() -> None:
-    told = judge(answer(), probes((2.0, 1.0), 0, noise=0.001), NO_MOVE, BOWL)
-    better = {c.neighbour.learning_rate: c.better for c in told.comparisons}
+    reported = judge(answer(), probes((2.0, 1.0), 0, noise=0.001), NO_MOVE, BOWL)
+    better = {c.neighbour.learning_rate: c.better for c in reported.comparisons}
     assert better[2 * RATE] == "neighbour"
     assert better[RATE / 2] == "answer"
-    assert told.beats_neighbours is False
+    assert reported.beats_neighbours is False
     clear = judge(answer(), probes((1.0, 1.0), 0, noise=0.0005), NO_MOVE, BOWL)
     assert clear.beats_neighbours is True
     drowned = judge(answer(), probes((1.0, 1.0), 0, noise=0.1), NO_MOVE, BOWL)
@@ -279,19 +281,19 @@ def test_a_neighbour_is_better_only_beyond_noise() -> None:
 def test_an_answer_at_which_training_diverges_is_none() -> None:
     found = probes((1.0, 1.0), 0)
     found[0] = replace(found[0], loss=float("nan"), diverged=True)
-    told = judge(answer(), found, NO_MOVE, BOWL)
-    assert (told.validated, told.reason) == (False, Reason.ANSWER_DIVERGED)
-    assert told.direction == Direction("lower")
+    reported = judge(answer(), found, NO_MOVE, BOWL)
+    assert (reported.validated, reported.reason) == (False, Reason.ANSWER_DIVERGED)
+    assert reported.direction == Direction("lower")
 
 
 def test_a_neighbour_that_diverged_loses_and_the_rest_judges() -> None:
     found = probes((1.0, 1.0), 0, noise=0.001)
     high = next(i for i, probe in enumerate(found) if probe.learning_rate > RATE)
     found[high] = replace(found[high], loss=float("nan"), diverged=True)
-    told = judge(answer(), found, NO_MOVE, BOWL)
-    assert told.comparisons[high - 1].better == "answer"
-    assert told.refined is not None
-    assert told.refined.learning_rate.value == pytest.approx(RATE, rel=0.3)
+    reported = judge(answer(), found, NO_MOVE, BOWL)
+    assert reported.comparisons[high - 1].better == "answer"
+    assert reported.refined is not None
+    assert reported.refined.learning_rate.value == pytest.approx(RATE, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -310,16 +312,16 @@ def test_nothing_leads_to_a_neighbour_that_diverged(axis: int, side: int, beyond
     lost = next(i for i, probe in enumerate(found) if np.allclose(np.exp(probe.log_place), edge))
     found[lost] = replace(found[lost], loss=float("nan"), diverged=True)
     for moves in (NO_MOVE, Normal(np.full(2, side * 0.3), np.full(2, 0.3))):
-        told = judge(answer(), found, moves, BOWL)
-        best = told.refined
+        reported = judge(answer(), found, moves, BOWL)
+        best = reported.refined
         assert best is not None
         interval = (best.learning_rate, best.batch_size)[axis]
         ends = np.array([interval.low, interval.value, interval.high])
         assert np.all(ends < edge[axis] if side > 0 else ends > edge[axis])
-        assert (told.direction.learning_rate, told.direction.batch_size)[axis] is None
-        assert told.reason is not Reason.BETTER_ANSWER_NEARBY
-        if told.reason is Reason.WITHIN_NOISE:
-            assert "between it and the probe that diverged" in told.message
+        assert (reported.direction.learning_rate, reported.direction.batch_size)[axis] is None
+        assert reported.reason is not Reason.BETTER_ANSWER_NEARBY
+        if reported.reason is Reason.WITHIN_NOISE:
+            assert "between it and the probe that diverged" in reported.message
 
 
 def test_a_lower_learning_rate_that_diverged_is_a_broken_run_and_bounds_nothing() -> None:
@@ -327,11 +329,11 @@ def test_a_lower_learning_rate_that_diverged_is_a_broken_run_and_bounds_nothing(
     low = next(i for i, probe in enumerate(found) if probe.learning_rate < RATE)
     without = judge(answer(), found[:low] + found[low + 1 :], NO_MOVE, BOWL)
     found[low] = replace(found[low], loss=float("nan"), diverged=True)
-    told = judge(answer(), found, NO_MOVE, BOWL)
-    (warning,) = told.warnings
+    reported = judge(answer(), found, NO_MOVE, BOWL)
+    (warning,) = reported.warnings
     assert "learning rate 5e-4 and 64 sequences diverged" in warning
     assert "a higher learning rate did not" in warning
-    assert told.refined == without.refined
+    assert reported.refined == without.refined
 
 
 def test_a_divergence_that_a_learning_rate_explains_is_no_broken_run() -> None:
@@ -354,10 +356,10 @@ def test_a_probe_that_diverged_where_higher_learning_rates_did_not_bounds_none()
 
 
 def test_too_few_probes_say_so() -> None:
-    told = judge(answer(), probes((1.0, 1.0), 0)[:3], NO_MOVE, BOWL)
-    assert (told.validated, told.reason) == (None, Reason.TOO_FEW_PROBES)
-    assert told.refined is None
-    assert told.message == (
+    reported = judge(answer(), probes((1.0, 1.0), 0)[:3], NO_MOVE, BOWL)
+    assert (reported.validated, reported.reason) == (None, Reason.TOO_FEW_PROBES)
+    assert reported.refined is None
+    assert reported.message == (
         "Probes that did not diverge: 3; all at one batch size; another one is needed."
     )
 
@@ -365,23 +367,23 @@ def test_too_few_probes_say_so() -> None:
 def test_too_few_probes_say_all_that_they_lack() -> None:
     """The answer and a smaller batch: one is left at its learning rate alone."""
     given = probes((1.0, 1.0), 0)
-    told = judge(answer(), [given[0], given[3]], NO_MOVE, BOWL)
-    assert "2; at least 3 are needed; all at one learning rate; another one" in told.message
+    reported = judge(answer(), [given[0], given[3]], NO_MOVE, BOWL)
+    assert "2; at least 3 are needed; all at one learning rate; another one" in reported.message
 
 
 @pytest.mark.parametrize(
     ("tolerance", "shown"), [(0.01, "0.0100"), (0.00015, "1.5e-4"), (1e-9, "1e-9")]
 )
 def test_a_tolerance_is_shown_with_the_digits_it_has(tolerance: float, shown: str) -> None:
-    told = judge(answer(), probes((1.0, 1.0), 0, noise=0.1), NO_MOVE, BOWL, tolerance)
-    assert f"; {shown} are tolerated" in told.message
+    reported = judge(answer(), probes((1.0, 1.0), 0, noise=0.1), NO_MOVE, BOWL, tolerance)
+    assert f"; {shown} are tolerated" in reported.message
 
 
 def test_losses_above_all_neighbours_show_no_minimum() -> None:
     found = [replace(p, loss=2.9, standard_error=1e-4) for p in probes((1.0, 1.0), 0)]
     found[0] = replace(found[0], loss=3.0)
-    told = judge(answer(), found, NO_MOVE, BOWL)
-    assert (told.validated, told.reason) == (None, Reason.NO_MINIMUM)
+    reported = judge(answer(), found, NO_MOVE, BOWL)
+    assert (reported.validated, reported.reason) == (None, Reason.NO_MINIMUM)
 
 
 def test_probes_elsewhere_than_at_the_answer_are_refused() -> None:

@@ -57,9 +57,9 @@ def judged(
     laws: Laws, found: Sequence[validation.Probe], flops: float, **asked: Any
 ) -> validation.Validation:
     """The verdict of probes on the answer to QUERY, or to another `query`; fails where that is refused."""
-    told = validation.validate(laws, asked.pop("query", QUERY), found, flops, **asked)
-    assert isinstance(told, validation.Validation)
-    return told
+    reported = validation.validate(laws, asked.pop("query", QUERY), found, flops, **asked)
+    assert isinstance(reported, validation.Validation)
+    return reported
 
 
 def validated(laws: Laws, wanted: tuple[float, float], share: float) -> validation.Validation:
@@ -179,30 +179,30 @@ def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: 
         validation.validate(laws, QUERY, lost[1:], 0.0)
 
 
-def doubts(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
+def caveats(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
     """The warnings about probes whose losses, around 2.5, are changed."""
     changed = [replace(each, loss=at_end(each.loss)) for each in probes(laws, (1.0, 1.0), 1.0)]
     return " ".join(judged(laws, changed, 2e10 * FLOPS_PER_TOKEN, query=query).warnings)
 
 
 def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None:
-    assert doubts(laws, lambda loss: loss) == ""
-    assert doubts(laws, lambda loss: loss + 0.29) == ""
-    told = doubts(laws, lambda loss: loss + 1.0)
-    assert "ends at a loss of 3.5000, 0.7500 above the initial loss of 2.7500" in told
-    assert "another text" in told
+    assert caveats(laws, lambda loss: loss) == ""
+    assert caveats(laws, lambda loss: loss + 0.29) == ""
+    reported = caveats(laws, lambda loss: loss + 1.0)
+    assert "ends at a loss of 3.5000, 0.7500 above the initial loss of 2.7500" in reported
+    assert "another text" in reported
     slightly = lambda loss: loss + 0.35  # noqa: E731
-    assert "0.1000 above" in doubts(laws, slightly)
-    assert doubts(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
+    assert "0.1000 above" in caveats(laws, slightly)
+    assert caveats(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
 
 
 def test_a_probe_that_ends_far_below_what_the_laws_expect_is_doubted(laws: Laws) -> None:
     expected = answer(laws).target_loss
     assert expected is not None
-    assert doubts(laws, lambda loss: loss - 0.05) == ""
-    told = doubts(laws, lambda loss: loss - 1.5)
-    assert "below the initial loss of 2.7500" in told
-    assert f"the laws expect {expected.value:.4f} of the whole budget" in told
+    assert caveats(laws, lambda loss: loss - 0.05) == ""
+    reported = caveats(laws, lambda loss: loss - 1.5)
+    assert "below the initial loss of 2.7500" in reported
+    assert f"the laws expect {expected.value:.4f} of the whole budget" in reported
 
 
 def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
@@ -213,8 +213,8 @@ def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
 
 
 def test_probes_of_a_smaller_model_are_told_with_both_sizes(laws: Laws) -> None:
-    told = of_a_model_of(laws, 1e8, 3e8)
-    assert "of a model of 1e8 parameters, the target has 3e8" in told
+    reported = of_a_model_of(laws, 1e8, 3e8)
+    assert "of a model of 1e8 parameters, the target has 3e8" in reported
     for params in (3.02e8, 2.98e8):
         assert of_a_model_of(laws, params, 3e8) == ""
 
@@ -230,9 +230,9 @@ def test_probes_of_a_model_that_cannot_stand_for_the_target_are_refused(
 
 
 def test_losses_in_bits_are_recognised(laws: Laws) -> None:
-    told = doubts(laws, lambda loss: 1.06 * loss / np.log(2.0))
-    assert "look like bits per token" in told
-    assert "bits" not in doubts(laws, lambda loss: loss + 1.2)
+    reported = caveats(laws, lambda loss: 1.06 * loss / np.log(2.0))
+    assert "look like bits per token" in reported
+    assert "bits" not in caveats(laws, lambda loss: loss + 1.2)
 
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:
@@ -240,9 +240,9 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
     if what probes of 30% of it show moved by the composition alone."""
     found = cross(laws, answer(laws), np.array([0.33, 0.0]))
     tolerance = 0.5 * float(loss_curvature(laws)[0, 0]) * 0.9**2
-    told = judged(laws, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)
-    assert told.validated is None
-    assert told.direction.learning_rate == "higher"
+    reported = judged(laws, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)
+    assert reported.validated is None
+    assert reported.direction.learning_rate == "higher"
 
 
 @pytest.mark.parametrize("name", ["loss_kind", "tokenizer"])

@@ -396,11 +396,11 @@ def test_of_a_long_refusal_the_fields_name_and_the_end_are_kept(*, has_causes: b
             for name in ("template", "completions")
         ]
         status["details"] = {"causes": causes}
-    said = _message(json.dumps(status).encode())
-    assert len(said) < 700
-    assert "spec.template: Invalid value" in said
-    assert said.endswith(": field is immutable")
-    assert ("spec.completions" in said) == has_causes
+    words = _message(json.dumps(status).encode())
+    assert len(words) < 700
+    assert "spec.template: Invalid value" in words
+    assert words.endswith(": field is immutable")
+    assert ("spec.completions" in words) == has_causes
 
 
 def test_a_short_refusal_is_said_as_it_is() -> None:

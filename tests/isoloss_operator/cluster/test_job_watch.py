@@ -114,13 +114,13 @@ def test_a_watch_that_ends_goes_on_where_it_was(serve: Serve) -> None:
     assert server.versions == ["", "7"]
 
 
-@pytest.mark.parametrize("said", [(200, [expired()]), (410, ["too old"])])
+@pytest.mark.parametrize("words", [(200, [expired()]), (410, ["too old"])])
 def test_after_a_gap_every_known_job_counts_as_changed(
-    serve: Serve, said: tuple[int, list[str]]
+    serve: Serve, words: tuple[int, list[str]]
 ) -> None:
     """One that was deleted meanwhile would not be delivered."""
     first = [event("ADDED", "a", 5), event("ADDED", "gone", 6), event("DELETED", "gone", 7)]
-    server = serve((200, first), said, (200, [event("ADDED", "b", 9)]))
+    server = serve((200, first), words, (200, [event("ADDED", "b", 9)]))
     seen = server.told()
     wait_until(lambda: ("ADDED", "b") in seen, "the new watch")
     assert seen[3:] == [("DELETED", "a"), ("ADDED", "b")]
@@ -137,8 +137,8 @@ def test_a_watch_that_breaks_among_the_first_jobs_begins_with_all_of_them_again(
     wait_until(lambda: ("ADDED", "c") in seen, "the third watch")
     assert seen == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("ADDED", "c")]
     assert server.versions == ["", "", "9"]
-    said = [record.message for record in caplog.records if "begins again in" in record.message]
-    assert len(said) == 1  # not at once: a server may have no bookmarks
+    words = [record.message for record in caplog.records if "begins again in" in record.message]
+    assert len(words) == 1  # not at once: a server may have no bookmarks
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
@@ -153,7 +153,7 @@ def test_a_change_after_the_first_jobs_says_where_to_go_on_without_a_bookmark(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "words",
     [
         (500, ["down"]),
         (403, ["forbidden"]),
@@ -163,9 +163,9 @@ def test_a_change_after_the_first_jobs_says_where_to_go_on_without_a_bookmark(
         (200, [json.dumps({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})]),
     ],
 )
-def test_errors_and_nonsense_are_outlived(serve: Serve, said: tuple[int, list[str]]) -> None:
+def test_errors_and_nonsense_are_outlived(serve: Serve, words: tuple[int, list[str]]) -> None:
     first = [event("ADDED", "a", 4), event("BOOKMARK", "", 5)]
-    server = serve((200, first), said, said, (200, [event("ADDED", "b", 6)]))
+    server = serve((200, first), words, words, (200, [event("ADDED", "b", 6)]))
     seen = server.told()
     wait_until(lambda: len(seen) == 2, "the event after the errors")
     assert seen == [("ADDED", "a"), ("ADDED", "b")]
@@ -194,8 +194,8 @@ def test_a_bug_in_whoever_gets_an_event_does_not_end_the_watch(
 
     serve((200, [event("MODIFIED", "a", 5)]), (200, [event("MODIFIED", "b", 6)])).watch(deliver)
     wait_until(lambda: seen == ["a", "b"], "the event after the bug")
-    (said,) = [record for record in caplog.records if "begins again in" in record.message]
-    assert said.exc_info is not None
+    (words,) = [record for record in caplog.records if "begins again in" in record.message]
+    assert words.exc_info is not None
 
 
 def test_of_a_known_job_nothing_large_is_kept(serve: Serve) -> None:
@@ -228,8 +228,8 @@ def test_a_watch_that_is_refused_says_so_once(
     seen = server.told(on_answer=lambda *answer: answers.append(answer))
     wait_until(lambda: seen, "the event after the refusals")
     assert answers == [("research", "jobs", 403)] * 5 + [("research", "jobs", 200)]
-    said = [record for record in caplog.records if "begins again in" in record.message]
-    assert [record.levelname for record in said].count("WARNING") == 1
+    words = [record for record in caplog.records if "begins again in" in record.message]
+    assert [record.levelname for record in words].count("WARNING") == 1
 
 
 def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
@@ -238,8 +238,8 @@ def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
     server = serve((200, []), (200, []), (200, [event("ADDED", "a", 5)]))
     seen = server.told()
     wait_until(lambda: seen, "the event after the empty watches")
-    said = [record.message for record in caplog.records if "begins again in" in record.message]
-    assert len(said) == 2
+    words = [record.message for record in caplog.records if "begins again in" in record.message]
+    assert len(words) == 2
 
 
 def test_a_silent_watch_is_begun_again(serve: Serve) -> None:

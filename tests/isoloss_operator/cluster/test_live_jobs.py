@@ -263,8 +263,8 @@ def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:
     mounting = {"phase": "Pending", "containerStatuses": [{"name": "trainer", **waiting}]}
     assert seen_after(60).held_up == ""
     assert seen_after(61).held_up == "Job job-j1 has had no pod for over 60 s"
-    said = "the trainer of Job job-j1 has not started for over 60 s: ContainerCreating"
-    assert seen_after(61, pod(**mounting)).held_up == said
+    words = "the trainer of Job job-j1 has not started for over 60 s: ContainerCreating"
+    assert seen_after(61, pod(**mounting)).held_up == words
     no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     assert seen_after(61, pod(**{**mounting, "conditions": [no_room]})).held_up == ""
     running = {"state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}

@@ -210,13 +210,13 @@ REFUSED_SINCE = {
 def test_the_api_server_refuses_it_too(
     api_client: client.ApiClient, restricted: str, name: str
 ) -> None:
-    said = refusal(api_client, restricted, REFUSED[name][0])
+    message = refusal(api_client, restricted, REFUSED[name][0])
     served = int(client.VersionApi(api_client).get_code().minor)
     if served < REFUSED_SINCE.get(name, 0):
-        assert said == ""
+        assert message == ""
         return
     # Of host processes the API server says first that they need the host's network.
-    assert "violates PodSecurity" in said or "hostProcess" in said
+    assert "violates PodSecurity" in message or "hostProcess" in message
 
 
 @pytest.mark.cluster

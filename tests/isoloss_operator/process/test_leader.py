@@ -160,14 +160,14 @@ def test_a_leader_whose_call_hangs_hears_of_it_before_its_lease_ends(leases: Lea
 
 
 def test_a_lost_lease_is_told_once(leases: Leases) -> None:
-    clock, told = Clock(), []
+    clock, reported = Clock(), []
     loser = elector(leases, "first", clock)
     loser.acquire()
-    loser.keep(lambda: told.append(1))
+    loser.keep(lambda: reported.append(1))
     clock.now += 11
     leases.down = True
     time.sleep(0.3)
-    assert told == [1]
+    assert reported == [1]
     leases.down = False
     before = copy.deepcopy(leases.lease)
     time.sleep(0.2)
