@@ -240,7 +240,6 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--cpt-flops", "1e20"), "needs --initial-loss"),
         (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
         (
             (*QUESTION, "--params", "1e9", "--flops-per-token", "6e12"),
@@ -253,20 +252,8 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
         (("--total-flops", "1e20", "--composition", "paper"), "takes no --composition:"),
         (("--total-flops", "1e20", "--pretraining-tokens", "1T"), "takes no --pretraining-tokens"),
         ((*QUESTION[:4], "--pretraining-tokens", "1e9"), "needs --params"),
-        (("--initial-loss", "nan", "--cpt-flops", "1e20"), "--initial-loss"),
-        (("--total-flops", "-1"), "--total-flops"),
         (("--total-flops", "much"), "total-flops"),
-        ((*QUESTION, "--initial-loss-standard-error", "-1"), "standard-error"),
         (("--total-flops", "3e19", "--batch-size", "64"), "needs --params"),
-        (
-            (*QUESTION, "--batch-size", "64", "--round-to", "7"),
-            "--round-to is about the best batch size",
-        ),
-        ((*QUESTION, "--composition-error", "-0.3", "0.2"), "--composition-error"),
-        *(
-            ((*QUESTION, option, "2,5B"), f"{option}: 2,5B is not a count")
-            for option in ("--params", "--pretraining-tokens")
-        ),
     ],
 )
 def test_questions_that_contradict_themselves_are_bad_input(
@@ -280,7 +267,6 @@ def test_questions_that_contradict_themselves_are_bad_input(
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("{}", "laws"),
         ("[1]", "laws"),
         ('{"format": "isoloss.dev/laws", "version"', "not JSON"),
         ('{"laws": {"a": 1, "a": 2}}', "laws.json: the key 'a' is there twice"),

@@ -8,7 +8,7 @@ import pytest
 
 import isoloss
 from isoloss import datasets, formatting
-from isoloss.tables import BadTable, parse_table, read_table
+from isoloss.tables import BadTable, parse_table
 from tests.support.tables import HEADER, Cells, as_csv, good_rows, refused
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "your-runs.md"
@@ -25,28 +25,12 @@ def scaled(column: int, factor: float) -> Cells:
     return rows
 
 
-def in_steps() -> Cells:
-    rows = good_rows()
-    for row in rows:
-        row[TOKENS] = str(int(row[TOKENS]) // (int(row[BATCH]) * 2048))
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        (in_steps(), "read as steps they are 9.99948e+08 tokens"),
-        (scaled(TOKENS, 1e-9), "as billions 1e+09"),
-        (scaled(TOKENS, 1e-6), "as millions 1e+09"),
-    ],
-    ids=["steps", "billions", "millions"],
-)
-def test_tokens_in_steps_billions_or_millions_are_blamed_on_tokens(rows: Cells, says: str) -> None:
+def test_tokens_in_millions_are_blamed_on_tokens() -> None:
     with pytest.raises(BadTable) as caught:
-        parse_table(as_csv(rows), "runs.csv")
+        parse_table(as_csv(scaled(TOKENS, 1e-6)), "runs.csv")
     assert (caught.value.row, caught.value.column) == (2, "tokens")
     assert "less than one step" in caught.value.message
-    assert says in caught.value.message
+    assert "as millions 1e+09" in caught.value.message
 
 
 @pytest.mark.parametrize("cell", ["", "NaN"])
@@ -57,22 +41,6 @@ def test_a_row_without_a_loss_says_what_logs_of_training_need(cell: str) -> None
         BadTable, match="leave out rows without an evaluation, and mark a run that"
     ):
         parse_table(as_csv(rows), "runs.csv")
-
-
-def test_a_constant_loss_is_named_and_not_called_an_edge() -> None:
-    rows = good_rows()
-    for row in rows:
-        row[LOSS] = "3.2"
-    assert refused(as_csv(rows), r"every row has the same loss, 3\.2")[1] == "loss"
-
-
-@pytest.mark.parametrize("scheme", ["https", "http", "ftp"])
-def test_a_web_address_is_told_from_a_missing_file(scheme: str) -> None:
-    with pytest.raises(
-        BadTable, match=f"runs.csv: {scheme}:// is not supported: download the table"
-    ) as no:
-        read_table(f"{scheme}://host/runs.csv")
-    assert "No such file" not in no.value.message
 
 
 def test_all_missing_columns_are_named_at_once() -> None:
@@ -94,11 +62,6 @@ def test_semicolons_and_tabs_separate_as_commas_do(separator: str, name: str) ->
         [*expected.tokens],
         [*expected.losses],
     )
-
-
-def test_decimal_commas_between_semicolons_are_refused_with_the_number_to_write() -> None:
-    content = as_csv(good_rows()).replace(b",", b";").replace(b".", b",")
-    assert refused(content, "write 0.0003") == (2, "learning_rate")
 
 
 @pytest.mark.parametrize(
@@ -126,11 +89,6 @@ def test_what_could_be_two_numbers_is_refused(column: str, written: str) -> None
     rows = good_rows()
     rows[0][HEADER.index(column)] = written
     assert refused(as_csv(rows), "is not a number") == (2, column)
-
-
-def test_a_table_without_a_header_is_recognised() -> None:
-    content = as_csv(good_rows()).split(b"\n", 1)[1]
-    assert refused(content, "the first row is numbers: it must be the header: run, params")[0] == 1
 
 
 def test_a_perplexity_says_what_the_loss_is() -> None:
@@ -172,19 +130,6 @@ def test_learning_rates_in_percent_are_suspected() -> None:
     (warning,) = parse_table(as_csv(rows), "runs.csv").warnings
     assert warning.startswith("runs.csv: most learning rates are above 0.03, up to 0.06")
     assert "divide them by 100" in warning
-
-
-@pytest.mark.parametrize(("factor", "warns"), [(1, False), (100, True)])
-def test_the_sample_runs_are_suspected_where_their_learning_rates_are_in_percent(
-    factor: int, warns: bool
-) -> None:
-    head, *lines = datasets.sample_text(datasets.RUNS).splitlines()
-    rate = head.split(",").index("learning_rate")
-    rows = [line.split(",") for line in lines]
-    for row in rows:
-        row[rate] = f"{factor * float(row[rate]):g}"
-    table = parse_table(as_csv(rows, head.split(",")), "runs.csv")
-    assert any("divide them by 100" in each for each in table.warnings) is warns
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "sgd-momentum", "Muon"])
