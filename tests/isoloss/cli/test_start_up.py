@@ -56,5 +56,6 @@ def test_a_prediction_imports_neither_scipy_nor_what_draws_or_reads_tables_and_a
     asked = ("predict", synthetic_laws, "--total-flops", "1e20", "--params", "1e9")
     as_json, from_a_file = imported((*asked, "--json"), asked)
     assert found(as_json, TERMINAL) == []
-    assert found(from_a_file, ("scipy", "matplotlib", "pyarrow", "isoloss_contract")) == []
+    records = ("isoloss_contract.records", "isoloss_contract.store")
+    assert found(from_a_file, ("scipy", "matplotlib", "pyarrow", *records)) == []
     assert "numpy" in from_a_file, "or the tests would not see what a command imports"

@@ -41,13 +41,13 @@ def fit_joint_surface(
     if isinstance(found, Refusal):
         return SurfaceLaw("refused", refusal=found)
     known, used = found
-    doubtful = doubtful_trends(trajectories, cells, known)
-    shift = 0.5 * shift_without(known, doubtful)
+    unsupported = unsupported_trends(trajectories, cells, known)
+    shift = 0.5 * shift_without(known, unsupported)
     law = surface_law(known, trajectories, used, shift, fitted)
-    return replace(law, halved_trends=tuple(doubtful))
+    return replace(law, halved_trends=tuple(unsupported))
 
 
-def doubtful_trends(
+def unsupported_trends(
     trajectories: Sequence[Trajectory], cells: Sequence[Cell], known: Uncertainty
 ) -> tuple[Quantity, ...]:
     """The hyperparameters that may be the same at every size; none for two sizes."""

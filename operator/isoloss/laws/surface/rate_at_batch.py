@@ -140,8 +140,12 @@ def _fitted(
         return _not_convex(0.0)
     linear = _linear(points, x, where, varied, found)
     known = posterior(linear)
-    bend = len(linear.to_law) + 1
-    if late is not None and known.mean[bend] ** 2 > CLEAR**2 * known.covariance[bend, bend]:
+    token_curvature = len(linear.to_law) + 1
+    if (
+        late is not None
+        and known.mean[token_curvature] ** 2
+        > CLEAR**2 * known.covariance[token_curvature, token_curvature]
+    ):
         later = late()
         of_late = _fitted(later, fitted, None) if later and later.tells_what(points) else None
         if of_late is not None and of_late.refusal is None:
