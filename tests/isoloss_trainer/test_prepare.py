@@ -313,6 +313,20 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "UnreadableFile",
         "pack it again with zstd --long=27",
     ),
+    "UTF-16 without a mark": (
+        lambda f: [
+            (f / f"{i}.txt").write_bytes(t.encode("utf-16-le")) for i, t in enumerate(documents(9))
+        ],
+        "NotUtf8",
+        "0.txt: 50% of its characters are NUL",
+    ),
+    "UTF-32 without a mark in Parquet": (
+        lambda f: write_parquet(
+            f / "x.parquet", [t.encode("utf-32-le").decode() for t in documents(9)]
+        ),
+        "NotUtf8",
+        "row 1: 75% of its characters are NUL",
+    ),
     "compressed, but not called so": (
         lambda p: (p / "x.jsonl").write_bytes(gzip.compress(lines(GOOD))),
         "UnreadableFile",

@@ -18,6 +18,8 @@ from isoloss_trainer.termination import BadData, TrainerError
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """A larger document suggests that the file is not what it claims to be."""
+NUL_SHARE = 0.2
+"""More NUL characters are no text: UTF-16 and UTF-32 without a mark pass for UTF-8, half or three quarters of it NUL."""
 ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
 """Byte order mark, which some editors and exports put before a text in UTF-8."""
@@ -268,9 +270,18 @@ def _whole(stream: IO[bytes], file: CorpusFile, start: bytes = b"") -> bytes:
 def _decode(content: bytes, where: str) -> str:
     """Invalid UTF-8 is not replaced: it means that the document is something else."""
     try:
-        return content.decode()
+        return _of_characters(content.decode(), where)
     except UnicodeDecodeError as error:
         raise BadDocument("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
+
+
+def _of_characters(text: str, where: str) -> str:
+    """The text. Raises BadDocument for one of NULs."""
+    nuls = text.count("\0")
+    if nuls > NUL_SHARE * len(text):
+        message = f"{nuls / len(text):.0%} of its characters are NUL, as in UTF-16 without a mark"
+        raise BadDocument("NotUtf8", f"{where}: {message}: save it as UTF-8")
+    return text
 
 
 def _or_bad(read: Callable[..., str], *arguments: Any) -> Document:
@@ -380,7 +391,7 @@ def _checked_text(value: Any, field: str, where: str) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise BadDocument("NotUtf8", f"{where}: lone surrogate at {error.start}") from error
-    return value
+    return _of_characters(value, where)
 
 
 def _parquet(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
