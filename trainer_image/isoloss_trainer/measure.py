@@ -184,7 +184,7 @@ def _prepared(
     if domain.validation_documents < 2 or domain.validation_tokens <= length:
         raise BadData(
             "DomainTooSmall",
-            f"the text has {domain.validation_tokens} tokens in {domain.validation_documents} different documents: a loss "
+            f"the text has {domain.validation_tokens} tokens in {domain.validation_documents} different {'document' if domain.validation_documents == 1 else 'documents'}: a loss "
             f"with its error takes at least 2 documents and {length + 1} tokens. Name more files, or give a shorter "
             "--sequence-length",
         )

@@ -96,7 +96,7 @@ def _checked(factor: float, share: float) -> float:
     if not 1.0 < factor <= 10.0:
         raise BadInput(f"--factor: must be above 1 and at most 10, not {factor:g}")
     if not 0.0 < share <= 1.0:
-        raise BadInput(f"--share: must be above 0 and at most 1, not {share:g}")
+        raise BadInput(f"--share: must be above 0 and at most 1, as in 0.3 for 30%, not {share:g}")
     return factor
 
 

@@ -203,8 +203,8 @@ def surface_sentence(laws: engine.Laws) -> str:
         for own, at in ((rates, of_rates), (batches, of_batches))
     )
     return (
-        f"Half of the {len(found)} optima of single sizes, found without the joint surface, are within "
-        f"{formatting.percent(off_rate)} of its learning rates and {formatting.percent(off_batch)} of its batch sizes."
+        f"A check of the joint surface: half of the {len(found)} optima found for single sizes are within "
+        f"{formatting.percent(off_rate)} of its learning rate and {formatting.percent(off_batch)} of its batch size."
     )
 
 

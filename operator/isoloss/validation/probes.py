@@ -180,9 +180,13 @@ def _check_alike(runs: Sequence[Run]) -> None:
             values = getattr(one, name), getattr(other, name)
             if values[0] != values[1]:
                 raise InvalidProbes(
-                    f"probes {one.name} and {other.name} differ in {name}, {values[0]} and {values[1]}: "
+                    f"probes {one.name} and {other.name} differ in {name}, {_words(values[0])} and {_words(values[1])}: "
                     "probes are alike in all but learning rate, batch size and seed"
                 )
+
+
+def _words(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _check_ends(runs: Sequence[Run], tokens: float) -> None:

@@ -135,8 +135,8 @@ class ScalingSweepSpec(fields.ApiType):
         ),
         fields.Rule(
             f"self.proxies.all(p, {_LARGEST_BATCH} * self.data.sequenceLength <= p.tokens)",
-            "every proxy's tokens must cover a step of its largest batch"
-            " (batch size x data.sequenceLength)",
+            "every proxy's tokens must cover a step of its largest batch:"
+            " batchSizes count sequences of data.sequenceLength tokens",
             lambda spec: all(
                 spec.largest_batch(proxy) * spec.data.sequence_length <= proxy.tokens
                 for proxy in spec.proxies

@@ -154,7 +154,9 @@ def init(
     positive("--price-per-hour", price_per_hour)
     pace = replace(PACE, price_per_hour=price_per_hour)
     if validate is not None and not 0.0 < validate <= 1.0:
-        raise BadInput(f"--validate: must be above 0 and at most 1, not {validate:g}")
+        raise BadInput(
+            f"--validate: must be above 0 and at most 1, as in 0.3 for 30%, not {validate:g}"
+        )
     parts = options.corpus_parts(corpus)
     found = options.read_checkpoint(checkpoint)
     called = options.name_of("--name", name, found.uri)
@@ -315,7 +317,9 @@ def _blamed(written: Written, refusal: str) -> str:
         return "--validate: isoloss cannot continue this checkpoint: leave it out, or change config.json"
     if refusal.startswith(TOKENS_DECIDE):
         tokens = formatting.count(written.cpt_tokens)
-        return f"--tokens: {tokens} allow no sweep of this checkpoint"
+        return (
+            f"--tokens: {tokens} tokens allow no sweep of this checkpoint (write 5 billion as 5B)"
+        )
     return "these options allow no sweep of this checkpoint"
 
 

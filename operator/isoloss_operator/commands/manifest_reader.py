@@ -62,7 +62,11 @@ def read_manifest(
     if not fitted and len(validations) == 1:
         fitted = [validations.popitem()[1]]
     if not sweeps:
-        kinds = {f"{each.get('kind')} ({each.get('apiVersion')})" for each in documents}
+        kinds = {
+            f"{each.get('kind')} ({each.get('apiVersion')})"
+            for each in documents
+            if "kind" in each
+        }
         found = f", only {', '.join(sorted(kinds))}" if kinds else ""
         raise BadInput(
             f"{path}: has no {api.SWEEP_KIND} ({api.API_VERSION}){found}: give the file of the sweep"

@@ -139,7 +139,9 @@ def _pace(
             "--tokens-per-second already says how fast: leave one out",
         )
     if utilisation is not None and utilisation > 1:
-        raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
+        raise BadInput(
+            f"--utilisation: must be at most 1, as in 0.45 for 45%, not {utilisation:g}"
+        )
     return costs.Pace(tokens_per_second, peak_flops, utilisation, price_per_hour)
 
 

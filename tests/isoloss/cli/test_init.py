@@ -351,8 +351,14 @@ def assert_refused(ended: Ended, words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
-        ({"--tokens": "1k"}, "--tokens: 1k allow no sweep of this checkpoint: spec: every proxy"),
+        (
+            {"--tokens": "1M"},
+            "--tokens: 1M tokens allow no sweep of this checkpoint (write 5 billion as 5B): spec.proxies[0]",
+        ),
+        (
+            {"--tokens": "1k"},
+            "--tokens: 1k tokens allow no sweep of this checkpoint (write 5 billion as 5B): spec: every proxy",
+        ),
         (
             {"--corpus": "s3://c/x/*.warc.wet.gz"},
             "web pages as text (WET), which docs/reference/corpora.md",

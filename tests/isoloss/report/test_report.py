@@ -335,8 +335,8 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
     """In place of a figure of the residuals."""
     output = surface_sentence(laws)
     found = re.fullmatch(
-        r"Half of the (\d+) optima of single sizes, .* within ([\d.]+)% of its learning rates and "
-        r"([\d.]+)% of its batch sizes\.",
+        r"A check of the joint surface: half of the (\d+) optima found for single sizes are within ([\d.]+)% of its learning rate and "
+        r"([\d.]+)% of its batch size\.",
         output,
     )
     assert found is not None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.formatting import counted
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import HyperparameterCurve, LossCurve
@@ -167,7 +168,7 @@ def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
         RefusalReason.TOO_FEW_EVALUATIONS
         if runs >= FEWEST_RUNS and few is None
         else RefusalReason.TOO_FEW_RUNS,
-        f"Runs with usable evaluations: {runs} (at most {most} evaluations per run); they share no range of losses. "
+        f"Runs with usable evaluations: {runs} (at most {counted(most, 'evaluation')} per run); they share no range of losses. "
         f"{few or 'Evaluate more often, or train longer.'}",
         {"runs": runs, "evaluations": most},
     )

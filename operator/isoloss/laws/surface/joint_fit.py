@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from isoloss.formatting import counted
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
@@ -167,7 +168,7 @@ def _refuse_cells(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> 
     if points < len(Shape) + len(cells) + 1 or len(cells) < FEWEST_CELLS:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
-            f"Too few points for a joint surface: {points} in {len(cells)} pairs of a size and a token count, where at least "
+            f"Too few points for a joint surface: {points} in {counted(len(cells), 'pair')} of a size and a token count; at least "
             f"{len(Shape) + len(cells) + 1} in {FEWEST_CELLS} pairs are needed. {_advice(trajectories, cells)}",
             {"points": points, "cells": len(cells)},
         )
