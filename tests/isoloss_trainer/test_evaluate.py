@@ -248,6 +248,11 @@ def _edit_index(folder: Path, change: Callable[[dict[str, Any]], object]) -> Non
     path.write_text(json.dumps(index))
 
 
+def _sharded(folder: Path, **changes: object) -> None:
+    _edit_index(folder, lambda _: None)
+    _edit_config(folder, **changes)
+
+
 UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
     "an old file beside newer shards": (
         _add_shards,
@@ -276,6 +281,14 @@ UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard elsewhere": (
         lambda f: _edit_index(f, lambda i: i["weight_map"].update({"x": "../y.safetensors"})),
         r"\.\./y\.safetensors is not a \.safetensors file of this folder",
+    ),
+    "a head that is not the embeddings to which it is tied": (
+        lambda f: _edit_config(f, tie_word_embeddings=True),
+        r"lm_head\.weight is not model\.embed_tokens\.weight, to which config\.json ties it",
+    ),
+    "the same in another shard": (
+        lambda f: _sharded(f, tie_word_embeddings=True),
+        r"lm_head\.weight is not model\.embed_tokens\.weight, to which config\.json ties it",
     ),
     "a weight in two shards by the index": (
         lambda f: (

@@ -256,6 +256,7 @@ def load_network(
         )
         raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
     _refuse_other_positions(folder, uri, network)
+    _refuse_untied(network, uri)
     if config is not None:
         # What is not in blocks keeps the type that it is stored in.
         for parameter in network.parameters():
@@ -283,6 +284,21 @@ def _refuse_other_positions(folder: Path, uri: str, network: Any) -> None:
             raise _not_a_checkpoint(
                 f"{uri}: {name} is of rotary positions of base {base:.4g}, and config.json says {rope['rope_theta']:.4g}: "
                 "correct rope_theta"
+            )
+
+
+def _refuse_untied(network: Any, uri: str) -> None:
+    """Raises BadData(NotACheckpoint) for a matrix that config.json ties to another, and whose file has numbers of its own:
+    transformers 5 takes these, transformers 4 those of the other matrix."""
+    weights = dict(network.named_parameters(remove_duplicate=False))
+    for name, other in network.get_expanded_tied_weights_keys(all_submodels=True).items():
+        ours, theirs = weights.get(name), weights.get(other)
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if not torch.equal(ours, theirs.to(ours.device)):
+            raise _not_a_checkpoint(
+                f"{uri}: {name} is not {other}, to which config.json ties it: set tie_word_embeddings to false there if it was "
+                f"trained as a matrix of its own, else take {name} out of the files"
             )
 
 
