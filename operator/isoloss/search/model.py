@@ -147,11 +147,11 @@ class StopReason(StrEnum):
     REGRET_NEGLIGIBLE = "RegretNegligible"
     """The interval is wider than asked for, but the remaining uncertainty costs almost nothing."""
     NOTHING_LEFT = "NothingLeft"
-    """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
+    """Every point near the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""
     LEARNING_RATE_AT_EDGE = "LearningRateAtEdge"
-    """The best point of the cheaper size is at an edge of the learning rates, no further ones may be added, and it is far
-    from those of the larger size, which would be trained in vain."""
+    """The cheaper size's best point is at an edge of the learning rates, and no further ones may be added. It is so far
+    from those of the larger size that training that would be in vain."""
     BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
     """The same of the batch sizes."""
     ALL_DIVERGED = "AllDiverged"

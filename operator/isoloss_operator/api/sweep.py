@@ -170,9 +170,9 @@ class ScalingSweepSpec(fields.ApiType):
         fields.Rule(
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || {_ONE_BATCH_SIZE} || self.proxies.all(p,"
             f" {_BATCH_SIZES} >= {FEWEST_LINES})",
-            f"these batch sizes show no best one: give at least {FEWEST_LINES} to every size, set search.strategy to"
-            " Sequential, which adds points, or give a single one to all sizes in spec.grid, for predictions that set"
-            f" spec.batchSize to it{_ASK_FOR_IT}",
+            f"these batch sizes show no best one: give at least {FEWEST_LINES} to every size, or set search.strategy to"
+            " Sequential, which adds points; a single one for all sizes, in spec.grid, answers predictions with that"
+            f" spec.batchSize{_ASK_FOR_IT}",
             lambda spec: (
                 spec.has_one_batch_size or spec.shows_minima(lambda grid: len(grid.batch_sizes))
             ),

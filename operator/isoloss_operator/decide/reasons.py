@@ -72,7 +72,7 @@ class Reason(StrEnum):
     DATA_CHANGED = "DataChanged"
     """The tokenized corpus in the store is not the one that the sweep's points were trained on."""
     CHECKPOINT_CHANGED = "CheckpointChanged"
-    """The files of a checkpoint that a size continues are not those that its points were trained from."""
+    """A checkpoint that a size continues was replaced after points were trained from it."""
     MANIFEST_UNREADABLE = "ManifestUnreadable"
     """The manifest of the prepared data is damaged; the corpus is prepared again."""
 
@@ -135,7 +135,7 @@ class Reason(StrEnum):
 
     # Reconciling
     UP_TO_DATE = "UpToDate"
-    """No Job that Ready depends on is being started or stopped."""
+    """Up to date: no Job is being started or stopped that Ready depends on."""
     CONVERGING = "Converging"
     """Jobs are being started or stopped."""
 
@@ -185,7 +185,7 @@ class Reason(StrEnum):
 
     # Validated
     ANSWER_AWAITED = "AnswerAwaited"
-    """There is no current answer to judge, or the sweep that is to judge it has yet to place points around it."""
+    """There is no current answer to judge, or the judging sweep has not placed points around it yet."""
     CHECKPOINT_DIFFERS = "CheckpointDiffers"
     """The sweep that spec.validation names continues another checkpoint, or other files of it."""
     CORPUS_DIFFERS = "CorpusDiffers"
