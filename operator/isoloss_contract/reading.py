@@ -67,3 +67,8 @@ def parse_timestamp(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC to the second, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,7 +11,7 @@ from kopf._cogs.clients.api import request
 
 from isoloss_operator.cluster.client import PREDICTION, SWEEP, ResourceKey
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.decide.failures import FailureClass
+from isoloss_operator.decide.jobs import FailureClass
 from isoloss_operator.handlers import EventRouter, kopf_settings
 from isoloss_operator.process import logs
 from isoloss_operator.process.metrics import Metrics

@@ -10,7 +10,7 @@ from isoloss.laws import RefusalReason
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
 from isoloss.validation import Reason as Judged
-from isoloss_operator.decide.failures import MAX_NODE_FAILURES, MAX_VANISHED, FailureClass
+from isoloss_operator.decide.jobs import MAX_NODE_FAILURES, MAX_VANISHED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.generate.apidoc import api_page

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from isoloss.yaml_text import to_yaml
-from isoloss_operator.decide.failures import FailureClass
+from isoloss_operator.decide.jobs import FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.process.sweep_load import SUCCEEDED
 from tests.deploy.chart import CHART, ROOT, of_kind, render

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from isoloss_operator.decide.failures import UNCHARGED
+from isoloss_operator.decide.jobs import UNCHARGED
 from tests.monitoring.rules import JOB
 
 OPERATOR = f'job="{JOB}"'

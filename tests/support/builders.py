@@ -10,9 +10,9 @@ from isoloss_contract import records
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import Claimant as _Claimant
 from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.jobs import job_name, store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.requests import job_name, store_label
 from isoloss_operator.planning.placement import place_sizes
 from isoloss_operator.planning.points import PlannedPoint, plan_points, prepare_config
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from isoloss_operator.decide.failures import FailureClass
+from isoloss_operator.decide.jobs import FailureClass
 from tests.support.simulator import Simulator
 
 World = TypeVar("World", bound=Simulator)

@@ -18,6 +18,7 @@ from isoloss_operator.cluster.client import PREDICTION, Kind
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs import store_label
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedCheckpoint,
@@ -27,7 +28,6 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.reads import planned_tasks
-from isoloss_operator.decide.requests import store_label
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.models import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint

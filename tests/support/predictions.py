@@ -10,8 +10,8 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DomainLoss, EvaluationResult, ParameterCounts
 from isoloss_operator.api import Checkpoint, HyperparamPredictionSpec
-from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs import store_label
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
@@ -20,7 +20,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.requests import store_label
+from isoloss_operator.decide.single_task import evaluate_config
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from tests.support.builders import NOW, STORE, manifest, parsed, sweep_spec
 from tests.support.ledgers import read_back

@@ -94,6 +94,12 @@ DomainLosses = Annotated[
 ]
 
 
+MAX_ENTRIES = 8
+"""Of a list, as the operator writes it."""
+MAX_ENTRY = 300
+"""Bytes of a text in one."""
+
+
 class PointCounts(StatusType):
     """Number of points by state."""
 

@@ -26,8 +26,7 @@ from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.checks import with_checkpoint_models
-from isoloss_operator.decide.choose import assumed_seconds_per_flop
-from isoloss_operator.decide.search import search_sizes
+from isoloss_operator.decide.choose import assumed_seconds_per_flop, search_sizes
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import (
     PEAK_FLOPS,

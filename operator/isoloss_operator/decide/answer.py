@@ -28,14 +28,15 @@ from isoloss_contract.reading import value_of
 from isoloss_contract.records import EvaluationResult, content_key
 from isoloss_operator import api
 from isoloss_operator.api import statuses
+from isoloss_operator.api.statuses import MAX_ENTRIES
 from isoloss_operator.decide import law_status
-from isoloss_operator.decide.conditions import MAX_ENTRIES, READY, STALE, VALIDATED, texts
-from isoloss_operator.decide.evaluation import Measurement
+from isoloss_operator.decide.conditions import texts
 from isoloss_operator.decide.fits import PAGE_SECONDS, AnswerPage, FitOutcome
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedResource
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import READY, STALE, VALIDATED, Finding, Reason
+from isoloss_operator.decide.single_task import Measurement
 from isoloss_operator.planning.specs import InvalidSpec
 
 NO_NUMBERS: Final = api.HyperparamPredictionStatus()

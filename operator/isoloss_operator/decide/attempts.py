@@ -23,9 +23,9 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
+from isoloss_contract.reading import timestamp
 from isoloss_contract.records import Outcome, PointProgress, PointResult
-from isoloss_operator.decide.conditions import timestamp
-from isoloss_operator.decide.failures import (
+from isoloss_operator.decide.jobs import (
     MAX_NODE_FAILURES,
     MAX_VANISHED,
     Failure,
@@ -362,12 +362,6 @@ def is_done(record: PointRecord, point: PlannedPoint) -> bool:
 # ---------------------------------------------------- what is observed does to the record of a point
 
 
-_STATES: Final[Mapping[Outcome, PointState]] = {
-    Outcome.SUCCEEDED: PointState.SUCCEEDED,
-    Outcome.DIVERGED: PointState.DIVERGED,
-}
-
-
 def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
     """What is known of a planned point's key, under its present name and tokens."""
     present: dict[str, Any] = {
@@ -502,7 +496,7 @@ def ended_without_result(
     reports: Reports,
     failure: Failure | None,
     *,
-    template: str,
+    template: str = "",
     halvable: int = 0,
 ) -> PointRecord:
     """The record once `job` ended without a result, for a failure under `template`, or is stopped, which is an
@@ -535,8 +529,7 @@ def end_recorded(
             point, progress = tasks.points[job.key], tasks.progress.get(job.key)
             reports = Reports(progress, None, tasks.observed.now)
             template = point.proxy.template_digest
-            stopped = ended_without_result(record, job, reports, failure, template=template)
-            record = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
+            record = ended_without_result(record, job, reports, failure, template=template)
         records.append(record)
     return tuple(records)
 
@@ -548,8 +541,7 @@ def ended_unplanned(
     `is_gone`: no Job is left that could tell of more."""
     record = _paid_late(record, reports)
     for job in jobs:
-        record = _paid(record, job, reports)
-        record = replace(record, attempts=after_stop(record.attempts, job, reports.now))
+        record = ended_without_result(record, job, reports, None)
     if is_gone and record.state not in DONE:
         record = _vanished(record, reports)
     return record
@@ -602,7 +594,7 @@ def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState
 def result_found(record: PointRecord, result: PointResult, *, adopted: bool) -> PointRecord:
     """A result that is enough is in the store; `adopted`: another sweep's Jobs made it."""
     found = partial_result_found(record, result, adopted=adopted)
-    return replace(found, state=_STATES[result.outcome])
+    return replace(found, state=PointState(result.outcome.value))
 
 
 def partial_result_found(
@@ -665,11 +657,7 @@ def taken_back_points(
             paths = (layout.point_result(key), trajectory, layout.point_trajectory(key))
             quarantined += [Quarantine(path, suffix) for path in paths]
             failure = Failure(FailureClass.TRAJECTORY_UNREADABLE, unreadable[key])
-            record = settled(
-                taken_back(record, failure, point.proxy.template_digest),
-                point,
-                tasks.spec.failure_policy.retries_per_point,
-            )
+            record = taken_back(record, failure, point.proxy.template_digest)
         records.append(record)
     return tuple(records), tuple(quarantined)
 

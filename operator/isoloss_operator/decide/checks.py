@@ -25,11 +25,11 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_contract.reading import Read, Unreadable
+from isoloss_contract.reading import Read, Unreadable, timestamp
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.records.points import whole_steps
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, STALE, timestamp
+from isoloss_operator.decide.jobs import by_attempt, store_label, store_uri
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedCheckpoint,
@@ -38,8 +38,7 @@ from isoloss_operator.decide.observation import (
     ObservedSweep,
 )
 from isoloss_operator.decide.plans import Quarantine
-from isoloss_operator.decide.reasons import Finding, Reason
-from isoloss_operator.decide.requests import by_attempt, store_label, store_uri
+from isoloss_operator.decide.reasons import READY, STALE, Finding, Reason
 from isoloss_operator.planning.models import UnsupportedModel, checkpoint_model
 from isoloss_operator.planning.placement import place_sizes
 from isoloss_operator.planning.points import Continued, prepare_config

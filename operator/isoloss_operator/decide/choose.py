@@ -14,11 +14,13 @@ from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
 from isoloss.laws import Laws
+from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
     BUDGET_SPENT,
     DONE,
     FAILED_FOR_GOOD,
     NOT_CHOSEN,
+    AddedPoint,
     Attempts,
     Intent,
     IntentAction,
@@ -28,22 +30,27 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.reading import Absent, is_unknown, value_of
-from isoloss_contract.records import PointProgress
+from isoloss_contract.records import MAX_BATCH_SIZE, PointProgress
+from isoloss_operator import api
 from isoloss_operator.api import SweepBudget
-from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt
+from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt, planned
 from isoloss_operator.decide.checks import Recorded
-from isoloss_operator.decide.failures import not_before, waits_for
-from isoloss_operator.decide.fits import (
-    FitOutcome,
-)
+from isoloss_operator.decide.fits import FitOutcome, PointDecision, SearchRequest, SearchStep
+from isoloss_operator.decide.jobs import not_before, waits_for
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.reasons import Finding
 from isoloss_operator.decide.record import fit_inputs, fitted_records
-from isoloss_operator.decide.search import DueStep, due_step, stepped
 from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, six_nd
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import (
+    SEEDS,
+    Continued,
+    Place,
+    PlannedPoint,
+    PlannedProxy,
+    plan_points,
+)
 
 # ------------------------------------------------------------------- account: what all attempts cost
 # Work in flight counts: a budget is a limit of what may be spent, not of what has been recorded.
@@ -389,6 +396,163 @@ def _by_delay(
     return due, later
 
 
+# ----------------------------------------------------------------- search: the step that is due, if any
+# What it decides is isoloss.search, which runs in the process of a fit.
+
+
+@dataclass(frozen=True)
+class DueStep:
+    """The step of the search that is due once every point has reached its target, if the budget has room."""
+
+    request: SearchRequest | None = None
+    """None: no step is due."""
+    inputs: str = ""
+    """FitRequest.inputs of a fit of all points that are done, with this step if one is due."""
+    step: SearchStep | None = None
+    """What it decided; None before that is known."""
+    ended: str = ""
+    """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
+
+
+def due_step(
+    tasks: TaskSet, ledger: Ledger, spent: Spending, *, is_quiet: bool, has_room: bool
+) -> DueStep:
+    """`is_quiet`: no task is running; `has_room`: the budget has, for what is chosen already."""
+    spec, fit, request = tasks.spec, tasks.observed.fit, None
+    if spec.searches and is_quiet and has_room:
+        request = _request(spec, ledger, tasks.points, spent)
+    inputs = fit_inputs(spec, ledger.points, final=True, search=request is not None)
+    if request is None:
+        return DueStep(None, inputs, ended=BUDGET_SPENT if spec.searches and is_quiet else "")
+    step = fit.step if fit is not None and fit.inputs == inputs else None
+    return DueStep(request, inputs, step, "" if step is None else step.ended)
+
+
+def _request(
+    spec: api.ScalingSweepSpec,
+    ledger: Ledger,
+    points: Mapping[str, PlannedPoint],
+    spent: Spending,
+) -> SearchRequest:
+    """The step to decide now."""
+    search, flops, seconds = spec.search, spent.flops_left, spent.seconds_left
+    room = max(api.MAX_POINTS - len(ledger.points), 0)
+    repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
+    most = search.extend_grid.limit(len(ledger.placements))
+    return SearchRequest(
+        sizes=search_sizes(spec, points.values(), spent.seconds_per_flop),
+        points={record.key: _seen(spec, points[record.key], record) for record in ledger.points},
+        options=SearchOptions(
+            learning_rate_precision=float(search.precision.learning_rate),
+            batch_size_precision=float(search.precision.batch_size),
+            max_added_points=min(most, len(ledger.additions) - repeated + room),
+            replicates=min(search.replicates, repeated + room),
+            seconds_left=None if math.isinf(seconds) else max(seconds, 0.0),
+        ),
+        flops_left=None if math.isinf(flops) else flops,
+    )
+
+
+def search_sizes(
+    spec: api.ScalingSweepSpec,
+    points: Iterable[PlannedPoint],
+    seconds_per_flop: Mapping[str, float],
+) -> tuple[Size, ...]:
+    """The sizes to the search, in the order of the spec; accelerator seconds per FLOP by size."""
+    proxies = {point.proxy.name: point.proxy for point in points}
+    return tuple(
+        _size(spec, proxies[proxy.name], seconds_per_flop[proxy.name]) for proxy in spec.proxies
+    )
+
+
+def replicate_number(spec: api.ScalingSweepSpec, point: PlannedPoint) -> int:
+    """n of a repeat with the n-th seed after the sweep's, 0 of a point with the sweep's own."""
+    return (point.seed - spec.training.seed) % SEEDS
+
+
+def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
+    grid = spec.grid_of(spec.proxies[proxy.index])
+    return Size(
+        name=proxy.name,
+        params=proxy.parameters.active,
+        tokens=proxy.tokens,
+        batch_sizes=grid.batch_sizes,
+        learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+        largest_batch_size=_largest_batch(spec, proxy.tokens),
+        sequence_length=spec.data.sequence_length,
+        seconds_per_flop=seconds_per_flop,
+    )
+
+
+def _largest_batch(spec: api.ScalingSweepSpec, tokens: int) -> int:
+    """Sequences of the largest batch that may be added: what is too short for a batch of the spec's is for any."""
+    most = tokens // (spec.fewest_steps * spec.data.sequence_length)
+    return max(min(most, MAX_BATCH_SIZE), 1)
+
+
+def _seen(spec: api.ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
+    """As the ledger has it, without its trajectory."""
+    number = replicate_number(spec, point)
+    return Seen(
+        Point(point.proxy.name, point.batch_size, point.learning_rate, number),
+        wanted=min(record.intent.tokens, record.wanted_tokens),
+        pruned=record.intent.action is IntentAction.PRUNE,
+        failed=record.state in FAILED_FOR_GOOD,
+    )
+
+
+def stepped(ledger: Ledger, step: SearchStep, tasks: TaskSet) -> Ledger:
+    """The ledger of the planned points once a step's decisions are in it."""
+    decisions = {_decided(tasks.spec, decision): decision for decision in step.decisions}
+    points = tuple(
+        replace(record, intent=_intent(decision, record.trained_for))
+        if (decision := decisions.pop(tasks.points[record.key].place, None))
+        else record
+        for record in ledger.points
+    )
+    added = {place: decision for place, decision in decisions.items() if decision.added}
+    if points == ledger.points and not added:
+        return ledger
+    return _with_added(ledger.replace(points=points), added, tasks)
+
+
+def _decided(spec: api.ScalingSweepSpec, decision: PointDecision) -> Place:
+    """The point that a decision is about."""
+    seed = (spec.training.seed + decision.replicate) % SEEDS
+    return decision.size, decision.batch_size, decision.learning_rate, seed
+
+
+def _intent(decision: PointDecision, trained_for: int) -> Intent:
+    is_pruned = decision.action is IntentAction.PRUNE
+    # A pruned point wants what it has: it is done, and the fit uses its trajectory.
+    tokens = trained_for if is_pruned else decision.tokens
+    return Intent(decision.action, tokens, decision.reason, decision.bound)
+
+
+def _with_added(ledger: Ledger, added: Mapping[Place, PointDecision], tasks: TaskSet) -> Ledger:
+    """The points of decisions that the ledger does not have, planned like any other from now on."""
+    if not added:
+        return ledger
+    additions = (
+        *ledger.additions,
+        *(
+            AddedPoint(*place[:3], decision.reason, place[3] if decision.replicate else None)
+            for place, decision in added.items()
+        ),
+    )
+    intents = {place: _intent(decision, 0) for place, decision in added.items()}
+    former = {record.key: record for record in ledger.former}
+    records = []
+    continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
+    for point in plan_points(tasks.spec, tasks.corpus, additions, continued):
+        if point.place in intents:
+            known = former.pop(point.key, None)
+            records.append(replace(planned(point, known), intent=intents[point.place]))
+    return ledger.replace(
+        points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
+    )
+
+
 # ------------------------------------------------------------------------------------- all together
 
 
@@ -450,16 +614,13 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     is_blocked = ledger.configuration_error is not None or too_many
     is_quiet = not is_blocked and admission.is_quiet
     has_room = not (budget_spent or admission.unaffordable)
-    left = spending.flops_left, spending.seconds_left
-    search = due_step(
-        tasks, ledger, left, spending.seconds_per_flop, is_quiet=is_quiet, has_room=has_room
-    )
+    search = due_step(tasks, ledger, spending, is_quiet=is_quiet, has_room=has_room)
     is_over = is_quiet and (search.request is None or bool(search.ended))
     fitted = fitted_records(spec, ledger.points)
     inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
     next_ledger = stopped_ledger
     if search.step is not None:
-        next_ledger = stepped(stopped_ledger, tasks.points, search.step, spec, tasks.corpus)
+        next_ledger = stepped(stopped_ledger, search.step, tasks)
     return Chosen(
         tasks=tasks,
         ledger=ledger,

@@ -1,9 +1,7 @@
-"""Laws as a status, the condition FitReady and the page show them. Nothing here computes anything new."""
+"""Laws as a status and the condition FitReady show them. Nothing here computes anything new."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-
-from pydantic.alias_generators import to_camel
+from typing import Literal
 
 from isoloss import formatting
 from isoloss.formatting import shortened
@@ -19,9 +17,13 @@ from isoloss.laws import (
     loss_compute_formula,
     loss_compute_quality,
 )
-from isoloss_operator.api.statuses import IntervalStatus, LawStatus, OptimumStatus
-from isoloss_operator.decide import conditions
-from isoloss_operator.decide.conditions import MAX_ENTRIES, MAX_TEXT
+from isoloss_operator.api.statuses import (
+    MAX_ENTRIES,
+    MAX_ENTRY,
+    IntervalStatus,
+    LawStatus,
+    OptimumStatus,
+)
 from isoloss_operator.decide.reasons import Finding, Reason
 
 LawState = Literal["Fitted", "Provisional", "Refused"]
@@ -79,7 +81,7 @@ def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawSta
 def _refused(refusal: Refusal | None) -> LawStatus:
     if refusal is None:
         return LawStatus(status="Refused")
-    message = shortened(refusal.message, MAX_TEXT)
+    message = shortened(refusal.message, MAX_ENTRY)
     return LawStatus(status="Refused", reason=refusal.reason.value, message=message)
 
 
@@ -141,44 +143,3 @@ def _refused_laws(laws: Laws) -> str:
         f" Of the iso-loss laws, those of {', '.join(refused)} are refused: {reasons} "
         "Answers that need them use the joint surface alone."
     )
-
-
-# -------------------------------------------------------------------------------------- on the page
-
-
-def page_resource(
-    resource: Mapping[str, Any], laws: Laws, points: int, *, final: bool
-) -> dict[str, Any]:
-    """`resource` with laws of `points` runs. With final laws its conditions say what the next pass will say of them.
-
-    A sweep that was stalled before stays so: laws do not change that.
-    """
-    status = dict(resource.get("status", {}))
-    if laws.data.runs:
-        shown = law_statuses(laws, provisional=not final)
-        status |= {to_camel(name): law.document() for name, law in shown.items()}
-    before = {each["type"]: each["status"] for each in status.get("conditions", ())}
-    if final and before.get(conditions.STALLED) != "True":
-        found = laws_finding(laws, points, final=True)
-        by_type = {
-            conditions.READY: found,
-            conditions.FIT_READY: found,
-            conditions.STALLED: conditions.stalled(found),
-            conditions.RECONCILING: conditions.reconciling(found, ""),
-        }
-        status["conditions"] = [
-            _as(each, by_type.get(each["type"])) for each in status.get("conditions", ())
-        ]
-    return {**resource, "status": status}
-
-
-def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
-    """The condition as a finding has it."""
-    if found is None:
-        return dict(condition)
-    return {
-        **condition,
-        "status": found.status,
-        "reason": str(found.reason),
-        "message": found.message,
-    }

@@ -212,7 +212,7 @@ class ObservedResource:
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
     stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that were stopped without the ledger, which may not know of them yet, as they were then; see suspension.py."""
+    """Jobs that were stopped without the ledger, which may not know of them yet, as they were then; see reconcile/memory.py."""
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""

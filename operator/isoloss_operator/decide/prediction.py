@@ -14,7 +14,7 @@ from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide import conditions, requests
+from isoloss_operator.decide import conditions, reasons
 from isoloss_operator.decide.answer import (
     NO_NUMBERS,
     Answer,
@@ -24,9 +24,9 @@ from isoloss_operator.decide.answer import (
     publication,
     withdrawals,
 )
-from isoloss_operator.decide.conditions import NOT_CHECKED, condition_events, suspension
-from isoloss_operator.decide.evaluation import Measurement, measure
+from isoloss_operator.decide.conditions import condition_events, suspension
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs import deletions, evaluate_request, expiries, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import JobRequest, PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction_checks import (
@@ -35,17 +35,18 @@ from isoloss_operator.decide.prediction_checks import (
     check_prediction,
     present_question,
 )
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import NOT_CHECKED, Finding, Reason
+from isoloss_operator.decide.single_task import Measurement, measure
 from isoloss_operator.decide.validation import ValidationStep, validate_answer, validation_kept
 from isoloss_operator.planning.specs import InvalidSpec
 
 _ANNOUNCED: Final = (
-    conditions.ACCEPTED,
-    conditions.EVALUATED,
-    conditions.READY,
-    conditions.STALE,
-    conditions.VALIDATED,
-    conditions.STALLED,
+    reasons.ACCEPTED,
+    reasons.EVALUATED,
+    reasons.READY,
+    reasons.STALE,
+    reasons.VALIDATED,
+    reasons.STALLED,
 )
 _WAITING: Final = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
 """Both mean a sweep that is still running: as its provisional laws come and go, so do these."""
@@ -112,8 +113,8 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
     return State(
         ready=_previous_ready(observed),
         accepted=found,
-        evaluated=before.get(conditions.EVALUATED, NOT_CHECKED),
-        stale=before.get(conditions.STALE, NO_ANSWER),
+        evaluated=before.get(reasons.EVALUATED, NOT_CHECKED),
+        stale=before.get(reasons.STALE, NO_ANSWER),
         measurement=None,
         answer=None,
         requeue_after=30.0,
@@ -122,7 +123,7 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
 
 def _nothing_measured(observed: ObservedPrediction, question: Question, found: Finding) -> State:
     """The previous answer, if there is one, with what was measured for it."""
-    before = observed.previous_conditions.get(conditions.EVALUATED)
+    before = observed.previous_conditions.get(reasons.EVALUATED)
     evaluated = Finding.of(before) if before and question.is_of_status else NOT_CHECKED
     state = State(ready=found, evaluated=evaluated, requeue_after=30.0)
     if not question.is_answered:
@@ -145,7 +146,7 @@ def _kept(
 
 def _previous_ready(observed: ObservedPrediction) -> Finding:
     """Ready of an answer that is kept: what was Ready stays so, and Accepted says if it cannot be published by now."""
-    ready = observed.previous_conditions.get(conditions.READY)
+    ready = observed.previous_conditions.get(reasons.READY)
     if ready is not None and ready.status == "True":
         return Finding.of(ready)
     return _publication_problem(observed) or KEPT
@@ -300,7 +301,7 @@ def _report_uri(
     if asked is None:
         return before.report_uri
     folder = layout.prediction_folder(observed.name, observed.uid)
-    uri = f"{requests.store_uri(asked.sweep)}/{layout.report_in(folder)}"
+    uri = f"{store_uri(asked.sweep)}/{layout.report_in(folder)}"
     return uri if observed.has_page(uri) else ""
 
 
@@ -310,14 +311,14 @@ def _findings(
     changes = "The evaluate Job is being started." if creates else ""
     holds_up = _holds_up(state)
     return {
-        conditions.ACCEPTED: state.accepted,
-        conditions.EVALUATED: state.evaluated,
-        conditions.READY: state.ready,
-        conditions.STALE: state.stale,
-        **({conditions.VALIDATED: validated} if validated else {}),
-        conditions.SUSPENDED: suspension(observed),
-        conditions.STALLED: conditions.stalled(holds_up),
-        conditions.RECONCILING: conditions.reconciling(holds_up, changes),
+        reasons.ACCEPTED: state.accepted,
+        reasons.EVALUATED: state.evaluated,
+        reasons.READY: state.ready,
+        reasons.STALE: state.stale,
+        **({reasons.VALIDATED: validated} if validated else {}),
+        reasons.SUSPENDED: suspension(observed),
+        reasons.STALLED: conditions.stalled(holds_up),
+        reasons.RECONCILING: conditions.reconciling(holds_up, changes),
     }
 
 
@@ -328,15 +329,15 @@ def _writes(asked: AcceptedPrediction, measured: Measurement) -> TaskWrites:
         assert asked.spec.checkpoint is not None  # which is measured
         config, attempt, label = measured.starts
         create = (
-            requests.evaluate_request(
+            evaluate_request(
                 observed, sweep, asked.spec.checkpoint, config, attempt, asked.manifest, label
             ),
         )
     return TaskWrites(
         ledger=measured.ledger,
         quarantined=measured.quarantined,
-        delete=requests.deletions(measured.stop),
-        expire=requests.expiries(sweep, measured.recorded),
+        delete=deletions(measured.stop),
+        expire=expiries(sweep, measured.recorded),
         create=create,
     )
 

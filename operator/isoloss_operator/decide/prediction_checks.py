@@ -11,10 +11,10 @@ from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, STALE, texts
+from isoloss_operator.decide.conditions import texts
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import READY, STALE, Finding, Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
 

@@ -3,23 +3,17 @@
 from collections.abc import Collection, Sequence
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import (
-    FAILED_FOR_GOOD,
-    IntentAction,
-    Ledger,
-    PointState,
-)
+from isoloss_contract.ledger import FAILED_FOR_GOOD, IntentAction, Ledger, PointState
 from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.attempts import is_done, unrecorded
 from isoloss_operator.decide.checks import AcceptedSweep, accepted_sweep
 from isoloss_operator.decide.choose import choose
-from isoloss_operator.decide.evaluation import evaluate_config
+from isoloss_operator.decide.jobs import store_uri
 from isoloss_operator.decide.prediction_checks import corpus_of_laws
-from isoloss_operator.decide.preparation import reporting_tasks
 from isoloss_operator.decide.record import STOPPING, record
-from isoloss_operator.decide.requests import store_uri
-from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
+from isoloss_operator.decide.single_task import evaluate_config
+from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks, reporting_tasks
 from isoloss_operator.planning import specs
 from isoloss_operator.planning.points import prepare_config
 

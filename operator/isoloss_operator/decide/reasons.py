@@ -1,4 +1,4 @@
-"""Every reason that a condition or event of ours can give, and what a condition says."""
+"""The types of our conditions, every reason that a condition or event can give, and what a condition says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from typing import Final, Literal
 
 from isoloss.laws import RefusalReason
 from isoloss_operator.api import Condition
+
+ACCEPTED = "Accepted"
+DATA_READY = "DataReady"
+PROGRESSING = "Progressing"
+FIT_READY = "FitReady"
+EVALUATED = "Evaluated"
+READY = "Ready"
+STALE = "Stale"
+VALIDATED = "Validated"
+SUSPENDED = "Suspended"
+STALLED = "Stalled"
+RECONCILING = "Reconciling"
 
 
 class Reason(StrEnum):
@@ -264,3 +276,6 @@ class Finding:
     def holds(self) -> bool:
         """Whether the condition is True."""
         return self.status == "True"
+
+
+NOT_CHECKED: Final = Finding(Reason.NOT_YET_KNOWN, "Not checked yet.", "Unknown")

@@ -32,12 +32,7 @@ from isoloss_operator.decide.attempts import (
     with_versions,
 )
 from isoloss_operator.decide.checks import Recorded
-from isoloss_operator.decide.failures import (
-    Failure,
-    FailureClass,
-    configuration_error,
-    spec_field,
-)
+from isoloss_operator.decide.jobs import Failure, FailureClass, configuration_error, spec_field
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.tasks import TaskSet
@@ -57,7 +52,7 @@ def record(tasks: TaskSet) -> Recorded:
         before = settled(planned(point, known.by_key.get(key)), point, retries)
         jobs = tasks.jobs.get(key, ())
         seen = seen_since(before, point, jobs, tasks.result(key), tasks.progress.get(key), now)
-        recorded = settled(brought_up_to_date(point, seen, uid, now), point, retries)
+        recorded = brought_up_to_date(point, seen, uid, now)
         if isinstance(seen.result, PointResult):
             recorded, versions = with_versions(recorded, seen.result, versions)
         records.append(recorded)
@@ -68,14 +63,14 @@ def record(tasks: TaskSet) -> Recorded:
     points = end_recorded(points, observed.stopped, tasks)
     points, damaged = taken_back_points(points, unreadable, tasks)
     message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
-    failure = Failure(FailureClass.STALLED, message)
+    points = end_recorded(points, stalled, tasks, Failure(FailureClass.STALLED, message))
     preparation = known.preparation
     for job in tasks.prepare_jobs:
         # The corpus is there: if it goes while these are kept, the next has another name.
         if job.is_finished:
             preparation = after_result(preparation, job, now)
     ledger = known.replace(
-        points=end_recorded(points, stalled, tasks, failure),
+        points=tuple(settled(each, tasks.points[each.key], retries) for each in points),
         former=former,
         data_digest=tasks.corpus.digest,
         configuration_error=error,

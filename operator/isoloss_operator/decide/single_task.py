@@ -1,32 +1,72 @@
-"""A task that one Job at a time works on: the preparation of a corpus, the evaluation of a checkpoint.
+"""A task that one Job at a time works on: the preparation of a corpus, and the evaluation of a checkpoint, which measures its
+initial loss.
 
 A pass over it records what ended, admits the next attempt, and says what the task's condition is: an ordered list of
 checks, of which the first that speaks decides.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from isoloss_contract.ledger import Attempts, ConfigurationError
+from isoloss.formatting import loss
+from isoloss.laws import Interval
+from isoloss_contract import layout, reading
+from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
+from isoloss_contract.reading import Absent, value_of
+from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
+from isoloss_operator import api
+from isoloss_operator.api import ScalingSweepStatus, statuses
 from isoloss_operator.decide.attempts import (
+    Costs,
     after_failure,
     after_result,
     after_stop,
     charges,
     next_attempt,
+    running_costs,
+    unplanned_recorded,
 )
-from isoloss_operator.decide.failures import (
+from isoloss_operator.decide.checks import (
+    AcceptedSweep,
+    corpus_of_ledger,
+    known_ledger,
+    outdated_fields,
+)
+from isoloss_operator.decide.choose import account, slots_taken
+from isoloss_operator.decide.conditions import ALL_ACCEPTED, Findings, stated
+from isoloss_operator.decide.jobs import (
     FailureClass,
     awaits_result,
+    by_attempt,
     classify,
     configuration_error,
+    deletions,
+    expiries,
+    is_outdated,
+    lost_deletions,
     not_before,
+    prepare_request,
     spec_field,
+    store_label,
+    store_uri,
+    template_label,
     waits_for,
 )
-from isoloss_operator.decide.observation import ObservedJob, ObservedResource
-from isoloss_operator.decide.reasons import TRAINER_REASONS, Finding, Reason
+from isoloss_operator.decide.law_status import interval_status
+from isoloss_operator.decide.observation import ObservedJob, ObservedResource, ObservedSweep
+from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
+from isoloss_operator.decide.prediction_checks import AcceptedPrediction
+from isoloss_operator.decide.reasons import DATA_READY, EVALUATED, TRAINER_REASONS, Finding, Reason
+from isoloss_operator.decide.status import numbers_of
+from isoloss_operator.decide.tasks import reporting_tasks
+from isoloss_operator.planning.points import (
+    PRECISIONS,
+    mixture,
+    plan_points,
+    prepare_config,
+    template_digest,
+)
 
 MAX_LAST_MESSAGE: Final = 1000
 _INTERRUPTIONS: Final = (
@@ -109,7 +149,7 @@ class SinglePass:
 
 def run(task: SingleTask) -> SinglePass:
     """The stages in order: record what ended, stop what is suspended or asked for otherwise, admit the next attempt."""
-    attempts, refused = _recorded(task)
+    attempts, refused = _with_ends(task)
     unfinished = [job for job in task.jobs if not job.is_finished and not job.deleting]
     stop = tuple(job for job in unfinished if task.suspend or job in task.outdated)
     now = task.observed.now
@@ -198,7 +238,7 @@ def _finding(
     return Finding(labels.active, f"The {labels.name} Job {says}.")
 
 
-def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
+def _with_ends(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
     """The attempts with every Job that ended without a result, and what the last of them refused."""
     attempts, refused, observed = task.attempts, task.refused, task.observed
     # Once the condition has said that the result is there, it can have been deleted since.
@@ -225,3 +265,386 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             configuration_error(failure, job, observed.generation, where, field, asked) or refused
         )
     return attempts, refused
+
+
+# ------------------------------------------------------------------- the preparation of a sweep's corpus
+
+
+PREPARING: Final = Labels(
+    name="prepare",
+    condition=DATA_READY,
+    doing="tokenizing the corpus",
+    active=Reason.PREPARING_DATA,
+    failed=Reason.PREPARATION_FAILED,
+    unreadable=Reason.MANIFEST_UNREADABLE,
+)
+
+
+def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
+    """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
+    observed, spec, known = sweep.observed, sweep.spec, sweep.known
+    obsolete, recorded = (
+        _obsolete(sweep),
+        _recorded_preparations(sweep.prepare_jobs, value_of(observed.ledger)),
+    )
+    stopped = _stopped_training(sweep, obsolete)
+    task = _preparation(sweep)
+    prepared = run(task)
+    data, starts = prepared.finding, prepared.starts
+    ledger = unplanned_recorded(known.ledger, stopped, observed)
+    running = running_costs(observed, ledger)
+    ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
+    quarantined = known.quarantined
+    if sweep.manifest_problem:
+        suffix = f"unreadable-{prepared.attempts.ended + 1}"
+        path = layout.data_manifest(observed.corpus_key or sweep.prepare_key)
+        quarantined = (*quarantined, Quarantine(path, suffix))
+    requeue_after = 30.0
+    if prepared.seconds_until_due is not None and not any(
+        job.holds_a_slot for job in observed.jobs
+    ):
+        requeue_after = min(300.0, prepared.seconds_until_due)
+    findings = _preparation_findings(observed, data, starts=starts is not None)
+    numbers = _numbers_meanwhile(sweep, ledger, running)
+    status, events = stated(observed, findings, numbers)
+    create = tuple[JobRequest, ...]()
+    if starts is not None:
+        # A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are.
+        corpus, key = corpus_of_ledger(spec, ledger), sweep.prepare_key
+        config, new_sweep = corpus or prepare_config(spec), "" if corpus else observed.uid
+        create = (prepare_request(observed, spec, starts, key, config, task.asked, new_sweep),)
+    return SweepPlan(
+        status=status,
+        ledger=None if ledger == observed.ledger else ledger,
+        quarantined=quarantined,
+        delete=(
+            *deletions(obsolete),
+            *lost_deletions(recorded),
+            *deletions(prepared.stop),
+        ),
+        expire=expiries(spec, [*obsolete, *recorded]),
+        create=create,
+        events=events,
+        requeue_after=requeue_after,
+    )
+
+
+def _preparation(sweep: AcceptedSweep) -> SingleTask:
+    observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
+    has_room = _has_room(observed, sweep.prepare_key, spec.parallelism)
+    template = template_digest(spec, spec.data.pod_template)
+    label = template_label(observed.operator_template, spec, template)
+    return SingleTask(
+        labels=PREPARING,
+        observed=observed,
+        jobs=sweep.prepare_jobs,
+        stopped=tuple(job for job in observed.stopped if job.key == sweep.prepare_key),
+        attempts=ledger.preparation,
+        refused=ledger.configuration_error,
+        template=template,
+        asked=label,
+        outdated=[job for job in sweep.prepare_jobs if is_outdated(job, label)],
+        domains=[domain.name for domain in spec.data.domains],
+        retries=spec.failure_policy.retries_per_point,
+        suspend=spec.suspend,
+        is_missing=isinstance(observed.manifest, Absent),
+        problem=sweep.manifest_problem,
+        has_room=has_room,
+    )
+
+
+def _has_room(observed: ObservedSweep, key: str, parallelism: int) -> bool:
+    """Whether no other preparation, not even an obsolete one, holds a slot, and one is free."""
+    if key in observed.orphaned_pods:
+        return False
+    if any(job.kind == "prepare" and job.holds_a_slot for job in observed.jobs):
+        return False
+    # A Job whose trainer has ended is deleted once that is recorded, which takes the corpus.
+    at_work = (job for job in observed.jobs if not job.must_be_deleted)
+    return slots_taken(at_work, observed.orphaned_pods) < parallelism
+
+
+def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
+    """Jobs on another corpus. If only the manifest is damaged, points continue training."""
+    observed, stored = sweep.observed, value_of(sweep.observed.ledger)
+    wanted = {job.uid for job in sweep.prepare_jobs}
+    if stored is not None and stored.prepare_key == sweep.prepare_key:
+        store = store_label(store_uri(sweep.spec))
+        wanted = {job.uid for job in observed.jobs if job.store == store}
+    return [job for job in observed.jobs if job.uid not in wanted]
+
+
+def _stopped_training(sweep: AcceptedSweep, obsolete: Sequence[ObservedJob]) -> list[ObservedJob]:
+    """Train Jobs that a suspension stopped, as they were then, and those that go with the former corpus: they may be gone
+    before there is another one, and what they cost with them."""
+    stopped, store = sweep.observed.stopped, store_label(store_uri(sweep.spec))
+    jobs = {job.uid: job for job in (*obsolete, *stopped)}.values()
+    return [job for job in jobs if job.kind == "train" and job.store == store]
+
+
+def _recorded_preparations(
+    jobs: tuple[ObservedJob, ...], stored: Ledger | None
+) -> list[ObservedJob]:
+    """Those whose outcome the stored ledger knows, not just the one about to be written."""
+    ended = stored.preparation.ended if stored is not None else 0
+    return [job for job in jobs if job.attempt <= ended]
+
+
+def _preparation_findings(observed: ObservedSweep, data: Finding, *, starts: bool) -> Findings:
+    accepted = unwritable = observed.storage_not_writable
+    if accepted is None and data.reason in (Reason.BAD_CONFIGURATION, Reason.JOB_REFUSED):
+        accepted = Finding(data.reason, data.message)
+    return Findings(
+        ready=unwritable or data,
+        accepted=accepted or observed.write_refused or ALL_ACCEPTED,
+        data=data,
+        changes="The prepare Job is being started." if starts and not unwritable else "",
+    )
+
+
+def _numbers_meanwhile(sweep: AcceptedSweep, ledger: Ledger, running: Costs) -> ScalingSweepStatus:
+    """If the corpus was there before, its points have keys, and those that train go on."""
+    observed, spec, tasks = sweep.observed, sweep.spec, reporting_tasks(sweep)
+    if tasks is not None:
+        points = tuple(tasks.points.values())
+    else:
+        points = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
+    spent = account(ledger, running, tasks)
+    return numbers_of(
+        observed,
+        points,
+        ledger,
+        spent,
+        active=() if tasks is None else tasks.active,
+        added=0 if tasks is None else len(points) - spec.points,
+        search=None if tasks is None else observed.previous_status.search,
+    )
+
+
+# ----------------------------------------------------------------------- the evaluation of a checkpoint
+
+
+EVALUATING: Final = Labels(
+    name="evaluate",
+    condition=EVALUATED,
+    doing="measuring the initial loss",
+    active=Reason.EVALUATING,
+    failed=Reason.EVALUATION_FAILED,
+    unreadable=Reason.EVALUATING,
+)
+EIGHTY_PERCENT: Final = 1.2816
+"""Standard errors to either side that hold 80% of a normal distribution."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of an initial loss, what to do about it, and what the condition Evaluated says."""
+
+    finding: Finding
+    """True once it is known."""
+    result: EvaluationResult | None = None
+    """The measured loss, once it is there and right; None also if the spec has it."""
+    status: api.HyperparamPredictionStatus = field(default_factory=api.HyperparamPredictionStatus)
+    """As the status shows it, without an answer."""
+    ledger: Ledger | None = None
+    """None: unchanged."""
+    quarantined: tuple[Quarantine, ...] = ()
+    stop: Sequence[ObservedJob] = ()
+    """Jobs to delete unless they have ended and Kubernetes knows."""
+    recorded: Sequence[ObservedJob] = ()
+    """Jobs of which nothing is to be learned any more: they may expire."""
+    starts: tuple[EvaluateConfig, int, str] | None = None
+    """The attempt that starts now, by its number, with LABEL_TEMPLATE of its Job; None: none does."""
+    requeue_after: float = 60.0
+
+
+def measure(asked: AcceptedPrediction) -> Measurement:
+    """Measure the initial loss, wait or explain."""
+    observed, sweep, checkpoint = asked.observed, asked.sweep, asked.spec.checkpoint
+    if checkpoint is None:
+        return _given(asked.spec.initial_loss or "", observed.jobs)
+    stamp, result = observed.checkpoint_stamp, observed.evaluation
+    if asked.is_checkpoint_gone and isinstance(stamp, reading.Unreadable):
+        # What was measured is no longer there, and so cannot be measured again.
+        message = f"{stamp.message}: put them back, or give spec.initialLoss"
+        found = Finding(Reason.NOT_A_CHECKPOINT, message)
+        return Measurement(found, stop=observed.jobs)
+    config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
+    store = store_label(store_uri(sweep))
+    own = by_attempt(job for job in observed.jobs if (job.key, job.store) == (config.key, store))
+    # Of evaluations that are no longer asked for, or that write to the store of a former sweep.
+    others = [job for job in observed.jobs if job not in own]
+    if isinstance(result, EvaluationResult):
+        if result.key == config.key:
+            return _measured(result, sweep, own, others)
+        result = reading.Unreadable(f"it is the result of {result.key}")
+    if reading.is_unknown(observed.ledger):
+        # Nothing may start: what failed for good or is in the ledger would be tried again.
+        is_newer = isinstance(observed.ledger, reading.Newer)
+        reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
+        unknown = Finding(reason, observed.ledger.message)
+        return Measurement(unknown, stop=others)
+    return _under_way(asked, checkpoint, config, result, own, others)
+
+
+def evaluate_config(
+    sweep: api.ScalingSweepSpec,
+    manifest: DataManifest,
+    checkpoint: api.Checkpoint,
+    stamp: reading.Read[str],
+) -> EvaluateConfig:
+    """What determines the initial loss: the sweep's own validation sequences, weighted as there.
+
+    `stamp` is of the checkpoint's files; without it their URI stands for them.
+    """
+    return EvaluateConfig(
+        data_digest=manifest.digest,
+        mixture=mixture(sweep),
+        checkpoint=checkpoint.uri.rstrip("/"),
+        checkpoint_stamp=reading.value_of(stamp) or "",
+        sequence_length=sweep.data.sequence_length,
+        sequences_per_domain=sweep.data.validation.sequences_per_domain,
+        precision=PRECISIONS[sweep.training.precision],
+    )
+
+
+def _given(initial_loss: str, jobs: Sequence[ObservedJob]) -> Measurement:
+    """Nothing to measure: the spec has the initial loss, which comes without an interval."""
+    message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
+    return Measurement(
+        Finding(Reason.INITIAL_LOSS_GIVEN, message, "True"),
+        status=api.HyperparamPredictionStatus(
+            initial_loss=statuses.IntervalStatus(value=initial_loss)
+        ),
+        stop=jobs,
+        recorded=jobs,
+    )
+
+
+def _measured(
+    result: EvaluationResult,
+    sweep: api.ScalingSweepSpec,
+    own: Sequence[ObservedJob],
+    others: Sequence[ObservedJob],
+) -> Measurement:
+    """There is nothing left to measure."""
+    message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
+    margin = EIGHTY_PERCENT * result.loss_standard_error
+    interval = Interval(result.loss, result.loss - margin, result.loss + margin)
+    domains = {name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
+    return Measurement(
+        Finding(Reason.EVALUATED, message, "True"),
+        result,
+        api.HyperparamPredictionStatus(
+            initial_loss=interval_status(interval, loss),
+            domain_losses=domains or None,
+            evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
+        ),
+        stop=[*others, *(job for job in own if job.must_be_deleted)],
+        recorded=[*own, *others],
+    )
+
+
+def _under_way(
+    asked: AcceptedPrediction,
+    checkpoint: api.Checkpoint,
+    config: EvaluateConfig,
+    stored: reading.Read[EvaluationResult],
+    own: tuple[ObservedJob, ...],
+    others: Sequence[ObservedJob],
+) -> Measurement:
+    """What follows from a pass over the Job that measures; `stored` is no result."""
+    observed, sweep = asked.observed, asked.sweep
+    template = _ledger_template(observed.operator_template, sweep)
+    path = layout.ledger_in(layout.prediction_folder(observed.name, observed.uid))
+    known = known_ledger(observed, observed.ledger, path, template, has_spent=False)
+    max_failed = sweep.failure_policy.max_failed_points
+    changes = outdated_fields(known.ledger, observed.generation, template, max_failed)
+    before = known.ledger.replace(**changes) if changes else known.ledger
+    task = _evaluation(asked, checkpoint, config, stored, own, before)
+    measuring = run(task)
+    ledger = _with_attempts(before, measuring, config)
+    # Only the Jobs of later attempts tell how those ended.
+    ended = _attempts(known.ledger, config).ended
+    recorded = [job for job in own if job.attempt <= ended]
+    quarantined = known.quarantined if ledger != known.ledger else ()
+    if isinstance(stored, reading.Unreadable) and not measuring.is_active:
+        suffix = f"unreadable-{measuring.attempts.ended + 1}"
+        quarantined += (Quarantine(layout.evaluation_result(config.key), suffix),)
+    finding, starts = measuring.finding, measuring.starts
+    if asked.removed_data and not measuring.is_active:
+        message = f"{asked.removed_data}, or give spec.initialLoss."
+        finding, starts = Finding(Reason.DATA_REMOVED, message, stalled=True), None
+    return Measurement(
+        finding,
+        ledger=ledger if ledger != known.ledger else None,
+        quarantined=quarantined,
+        stop=[*others, *(job for job in recorded if job.must_be_deleted), *measuring.stop],
+        recorded=[*others, *recorded],
+        starts=None if starts is None else (config, starts, task.asked),
+        requeue_after=30.0
+        if measuring.is_active
+        else max(30.0, measuring.seconds_until_due or 0.0),
+    )
+
+
+def _evaluation(
+    asked: AcceptedPrediction,
+    checkpoint: api.Checkpoint,
+    config: EvaluateConfig,
+    stored: reading.Read[EvaluationResult],
+    own: tuple[ObservedJob, ...],
+    ledger: Ledger,
+) -> SingleTask:
+    """What is to be done by one Job at a time."""
+    observed, sweep = asked.observed, asked.sweep
+    template = template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
+    store = store_label(store_uri(sweep))
+    stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
+    label = template_label(observed.operator_template, sweep, template)
+    return SingleTask(
+        labels=EVALUATING,
+        observed=observed,
+        jobs=own,
+        stopped=tuple(stopped),
+        attempts=_attempts(ledger, config),
+        # What it refused about its configuration itself: that of other files is another one.
+        refused=_own_error(ledger) if ledger.evaluate_key == config.key else None,
+        # Changes with all that a person can change about the pod: charges under another one start at zero.
+        template=f"{observed.generation}-{template}",
+        asked=label,
+        outdated=[job for job in own if is_outdated(job, label)],
+        domains=list(config.mixture),
+        retries=sweep.failure_policy.retries_per_point,
+        suspend=asked.spec.suspend,
+        is_missing=isinstance(stored, reading.Absent),
+        problem=stored.message if isinstance(stored, reading.Unreadable) else "",
+        bad_data_counts=asked.question.is_answered,
+    )
+
+
+def _ledger_template(operator_template: str, sweep: api.ScalingSweepSpec) -> str:
+    """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
+    training = sweep.training.model_dump(mode="json", exclude_defaults=True)
+    return content_key([operator_template, template_digest(sweep), training])[:16]
+
+
+def _attempts(ledger: Ledger, config: EvaluateConfig) -> Attempts:
+    return ledger.evaluation if ledger.evaluate_key == config.key else Attempts()
+
+
+def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig) -> Ledger:
+    """Unchanged as long as no attempt has ended: a checkpoint that is measured at once needs no ledger."""
+    if measured.attempts == _attempts(ledger, config):
+        return ledger
+    others = None if _own_error(ledger) else ledger.configuration_error
+    return ledger.replace(
+        evaluate_key=config.key,
+        evaluation=measured.attempts,
+        configuration_error=measured.refused or others,
+    )
+
+
+def _own_error(ledger: Ledger) -> ConfigurationError | None:
+    error = ledger.configuration_error
+    return error if error is not None and error.where == EVALUATING.name else None

@@ -1,32 +1,65 @@
-"""The numbers of a sweep's status from the ledger, the Jobs and the laws: constant in size, every number traceable."""
+"""The numbers of a sweep's status from the ledger, the Jobs and the laws: constant in size, every number traceable; the events of
+what changed.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from isoloss.formatting import loss, precise
+from isoloss.formatting import flops as flops_in_words
+from isoloss.formatting import loss, precise, shortened
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
     DONE,
     FAILED_FOR_GOOD,
     IntentAction,
     Ledger,
+    LostLedger,
     PointRecord,
     PointState,
 )
+from isoloss_contract.reading import timestamp
 from isoloss_contract.records import PointProgress
 from isoloss_operator import api
 from isoloss_operator.api import statuses
+from isoloss_operator.api.statuses import MAX_ENTRIES
 from isoloss_operator.decide import conditions, law_status
-from isoloss_operator.decide.choose import Spending
-from isoloss_operator.decide.conditions import MAX_ENTRIES, lost_in_words, texts
+from isoloss_operator.decide.choose import Chosen, Spending, replicate_number
+from isoloss_operator.decide.fits import PointDecision, SearchStep
+from isoloss_operator.decide.jobs import UNCHARGED, FailureClass, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.requests import store_uri
-from isoloss_operator.decide.search import replicate_number
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec
+
+
+def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
+    """The status after a pass, and the events of the conditions that changed."""
+    tasks, ledger = chosen.tasks, chosen.next_ledger
+    observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
+    left, search = conditions.left_behind(observed), None
+    if spec.searches:
+        search = search_status(spec, ledger, points, chosen.search.ended)
+    numbers = numbers_of(
+        observed,
+        points,
+        ledger,
+        chosen.spending,
+        active=tasks.active,
+        added=len(points) - spec.points,
+        search=search,
+        warnings=conditions.warnings(chosen, left),
+        fit_is_final=chosen.final_laws is not None,
+        shows_page=True,
+    )
+    return conditions.stated(observed, conditions.sweep_findings(chosen, left), numbers)
+
+
+# -------------------------------------------------------------------------------------- its numbers
+
 
 FARTHEST_COMPLETION: Final = timedelta(days=3650)
 AS_FAR: Final = 0.99
@@ -82,7 +115,7 @@ def numbers_of(
         sizes=shown,
         active=training,
         failures=failures,
-        warnings=texts([*lost, *warnings, *(laws.warnings if laws else ())]),
+        warnings=conditions.texts([*lost, *warnings, *(laws.warnings if laws else ())]),
         data_digest=ledger.data_digest,
         ledger=statuses.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
         search=search,
@@ -238,7 +271,7 @@ def _estimated_completion(
     seconds = left / devices
     if seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
-    return conditions.timestamp(observed.now + timedelta(seconds=seconds))
+    return timestamp(observed.now + timedelta(seconds=seconds))
 
 
 def _is_wanted(record: PointRecord) -> bool:
@@ -295,3 +328,120 @@ def _flops(record: PointRecord) -> float:
     wanted = min(record.intent.tokens, record.wanted_tokens)
     tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
     return record.flops_per_token * tokens
+
+
+# ----------------------------------------------- events about attempts that ended, and steps of a search
+
+
+MAX_EVENT_MESSAGE = 900
+NAMED = 3
+"""Points named in an event."""
+LEDGER_LOST: Final = "LedgerLost"
+AWAY: Final = (
+    FailureClass.NODE_LOST,
+    FailureClass.NODE_FAILURE,
+    FailureClass.STORE_UNAVAILABLE,
+)
+"""Not charged, and yet for somebody to look at."""
+
+
+def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
+    """One event per class of failure among the attempts that ended between two ledgers, and one if the latter had to
+    be begun anew."""
+    by_failure: dict[str, list[PointRecord]] = {}
+    for record in failed_between(before, after):
+        by_failure.setdefault(record.attempts.last_failure, []).append(record)
+    lost = after.lost if before is None or before.lost != after.lost else None
+    news = () if lost is None else (Event("Warning", LEDGER_LOST, lost_in_words(lost)),)
+    return news + tuple(
+        _event(failure, records) for failure, records in sorted(by_failure.items())
+    )
+
+
+def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
+    """The points whose last attempt ended without a result between two ledgers, as `after` has them."""
+    records = () if before is None else before.by_key.values()  # dropped ones return as they were
+    known = {record.key: record.attempts.ended for record in records}
+    return [
+        record
+        for record in after.points
+        if record.attempts.last_failure and record.attempts.ended > known.get(record.key, 0)
+    ]
+
+
+def lost_in_words(lost: LostLedger) -> str:
+    """What is not known any more, and why."""
+    name = lost.kept_as.rpartition("/")[2]
+    kept = f" (the old one is {name})" if name else ""
+    return shortened(
+        f"A new ledger was begun at {lost.at}{kept}: earlier spend, failures and decisions are unknown. {lost.problem}",
+        MAX_EVENT_MESSAGE,
+    )
+
+
+def _event(failure: str, records: list[PointRecord]) -> Event:
+    is_charged = failure not in UNCHARGED
+    more = f" and {len(records) - NAMED} more" if len(records) > NAMED else ""
+    names = ", ".join(record.name for record in records[:NAMED]) + more
+    failures = records[0].attempts.failures
+    cause = failures[-1].message if is_charged and failures else records[0].attempts.last_message
+    message = f": {cause}" if cause else ""
+    return Event(
+        "Warning" if is_charged or failure in AWAY else "Normal",
+        failure,
+        shortened(f"An attempt of {names} ended{message}", MAX_EVENT_MESSAGE),
+    )
+
+
+RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
+
+
+def search_events(ledger: Ledger, step: SearchStep | None, previous: str) -> tuple[Event, ...]:
+    """One event about a step: its points, named as in the ledger, or that the search is over.
+
+    `previous` is why it ended by the status as observed.
+    """
+    if step is None or (step.ended and step.ended == previous):
+        return ()
+    if step.ended:
+        message = conditions.step_ended_in_words(step)
+        return (Event("Normal", Reason.SEARCH_STEP, message),)
+    names: dict[tuple[str, int, float], str] = {}
+    for r in ledger.points:  # replicates come after the point that they repeat
+        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
+    groups: dict[str, list[PointDecision]] = {
+        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
+    }
+    for decision in step.decisions:
+        groups[_group(decision)].append(decision)
+    parts = (_part(found, words, names) for words, found in groups.items())
+    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
+    return (Event("Normal", Reason.SEARCH_STEP, message),)
+
+
+def _group(decision: PointDecision) -> str:
+    if decision.action is IntentAction.PRUNE:
+        return PRUNED
+    if decision.replicate:
+        return REPEATED
+    return ADDED if decision.added else RUN_ON
+
+
+def _part(
+    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
+) -> str:
+    if not decisions:
+        return ""
+    flops = sum(decision.flops for decision in decisions)
+    verb = "saving" if words == PRUNED else "for"
+    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
+    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
+    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
+
+
+def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
+    place = decision.size, decision.batch_size, decision.learning_rate
+    facts: Iterable[str] = [decision.reason]
+    if decision.bound is not None:
+        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
+    return f"{names.get(place, decision.size)} ({', '.join(facts)})"

@@ -23,25 +23,14 @@ from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
 from isoloss_operator.decide import fits
 from isoloss_operator.decide.checks import AcceptedSweep, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
-from isoloss_operator.decide.conditions import (
-    Findings,
-    attempt_events,
-    data_prepared,
-    previous_findings,
-    search_events,
-)
-from isoloss_operator.decide.findings import stated, sweep_status
+from isoloss_operator.decide.conditions import Findings, data_prepared, previous_findings, stated
+from isoloss_operator.decide.jobs import deletions, expiries, lost_deletions, train_request
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event, JobDeletion, SweepPlan
-from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Finding, Reason
 from isoloss_operator.decide.record import record
-from isoloss_operator.decide.requests import (
-    deletions,
-    expiries,
-    lost_deletions,
-    train_request,
-)
+from isoloss_operator.decide.single_task import decide_preparation
+from isoloss_operator.decide.status import attempt_events, search_events, sweep_status
 from isoloss_operator.decide.tasks import corpora, plan_tasks
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec

@@ -11,11 +11,16 @@ from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_operator.api import Condition, ScalingSweepSpec
-from isoloss_operator.decide import requests
 from isoloss_operator.decide.checks import AcceptedSweep, Recorded
-from isoloss_operator.decide.conditions import DATA_READY
+from isoloss_operator.decide.jobs import (
+    by_attempt,
+    is_outdated,
+    store_label,
+    store_uri,
+    template_label,
+)
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import DATA_READY, Finding, Reason
 from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
 
 ENDING_SECONDS: Final = 60.0
@@ -64,7 +69,7 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     observed, spec, stored = sweep.observed, sweep.spec, sweep.known.ledger
     changed = _checkpoint_changed(spec, stored, sweep.checkpoints)
     changed = changed or _data_changed(sweep.prepare_key, stored, corpus)
-    jobs = _jobs_by_key(observed, requests.store_label(requests.store_uri(spec)))
+    jobs = _jobs_by_key(observed, store_label(store_uri(spec)))
     kept, ledger = _ending_preparations(sweep), _present_ledger(sweep, corpus)
     planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
     if spec.searches:
@@ -78,7 +83,7 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     holding = [job for job in observed.jobs if job.kind == "train" and job.holds_a_slot]
     active = tuple(job for job in holding if job.key in points)
     templates = {
-        each: requests.template_label(observed.operator_template, spec, each)
+        each: template_label(observed.operator_template, spec, each)
         for each in {point.proxy.template_digest for point in planned}
     }
     asked = {key: templates[point.proxy.template_digest] for key, point in points.items()}
@@ -98,7 +103,7 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
             if progress.claimant.sweep_uid == observed.uid
         },
         templates=templates,
-        outdated=frozenset(job.uid for job in active if requests.is_outdated(job, asked[job.key])),
+        outdated=frozenset(job.uid for job in active if is_outdated(job, asked[job.key])),
         changed=changed,
     )
 
@@ -118,6 +123,19 @@ def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
         return stored
     is_training = any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
     return stored if is_training else (known, *stored)
+
+
+def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
+    """The points as the ledger knows them, for the numbers of a sweep whose corpus is prepared again; None: it has no
+    corpus, or the spec asks for other points by now.
+
+    Raises InvalidSpec if the corpus does not fit the spec.
+    """
+    ledger = sweep.known.ledger
+    if sweep.unplaced or ledger.corpus is None:
+        return None
+    tasks = plan_tasks(sweep, ledger.corpus)
+    return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
 
 
 # ------------------------------------------------------ whether it is what the points were trained on
@@ -206,7 +224,7 @@ def _jobs_by_key(observed: ObservedSweep, store: str) -> dict[str, tuple[Observe
     for job in (*present, *stopped.values()):
         if job.kind == "train" and job.store == store:
             by_key.setdefault(job.key, []).append(job)
-    return {key: requests.by_attempt(jobs) for key, jobs in by_key.items()}
+    return {key: by_attempt(jobs) for key, jobs in by_key.items()}
 
 
 def _ending_preparations(sweep: AcceptedSweep) -> frozenset[str]:

@@ -26,10 +26,9 @@ from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
 from isoloss_operator.api import statuses
+from isoloss_operator.api.statuses import MAX_ENTRIES
 from isoloss_operator.decide.answer import Answer, target_length
 from isoloss_operator.decide.checks import ALIKE
-from isoloss_operator.decide.conditions import MAX_ENTRIES, STALLED, VALIDATED
-from isoloss_operator.decide.evaluation import measure
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_checks import (
@@ -38,7 +37,8 @@ from isoloss_operator.decide.prediction_checks import (
     present_question,
     sweep_not_ready,
 )
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import STALLED, VALIDATED, Finding, Reason
+from isoloss_operator.decide.single_task import measure
 from isoloss_operator.planning.points import mixture
 from isoloss_operator.planning.specs import InvalidSpec
 

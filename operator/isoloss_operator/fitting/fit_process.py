@@ -5,9 +5,12 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from isoloss.laws import Laws, Run, fit_laws
 from isoloss.published import published_opinions
@@ -20,9 +23,11 @@ from isoloss_contract import layout
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
-from isoloss_operator.decide import fits
-from isoloss_operator.decide.failures import RESULT_SECONDS
-from isoloss_operator.decide.law_status import page_resource
+from isoloss_operator.decide import fits, reasons
+from isoloss_operator.decide.conditions import reconciling, stalled
+from isoloss_operator.decide.jobs import RESULT_SECONDS
+from isoloss_operator.decide.law_status import law_statuses, laws_finding
+from isoloss_operator.decide.reasons import Finding
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
@@ -223,7 +228,7 @@ def _write_report(
     """Whether the report page and the status beside it were written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *request.missing)
-        shown = page_resource(request.resource, laws, len(runs), final=is_final)
+        shown = _page_resource(request.resource, laws, len(runs), final=is_final)
         page = render_report(
             laws,
             runs,
@@ -270,3 +275,41 @@ def _facts(job: FitJob, request: fits.SweepRequest, runs: list[Run]) -> dict[str
 
 def _laws_uri(job: FitJob) -> str:
     return f"{job.store_uri.rstrip('/')}/{job.request.laws_path}"
+
+
+def _page_resource(
+    resource: Mapping[str, Any], laws: Laws, points: int, *, final: bool
+) -> dict[str, Any]:
+    """`resource` with laws of `points` runs. With final laws its conditions say what the next pass will say of them.
+
+    A sweep that was stalled before stays so: laws do not change that.
+    """
+    status = dict(resource.get("status", {}))
+    if laws.data.runs:
+        shown = law_statuses(laws, provisional=not final)
+        status |= {to_camel(name): law.document() for name, law in shown.items()}
+    before = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    if final and before.get(reasons.STALLED) != "True":
+        found = laws_finding(laws, points, final=True)
+        by_type = {
+            reasons.READY: found,
+            reasons.FIT_READY: found,
+            reasons.STALLED: stalled(found),
+            reasons.RECONCILING: reconciling(found, ""),
+        }
+        status["conditions"] = [
+            _as(each, by_type.get(each["type"])) for each in status.get("conditions", ())
+        ]
+    return {**resource, "status": status}
+
+
+def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
+    """The condition as a finding has it."""
+    if found is None:
+        return dict(condition)
+    return {
+        **condition,
+        "status": found.status,
+        "reason": str(found.reason),
+        "message": found.message,
+    }

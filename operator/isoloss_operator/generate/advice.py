@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from isoloss.laws import RefusalReason as Refused
-from isoloss_operator.decide.failures import FailureClass as Failed
+from isoloss_operator.decide.jobs import FailureClass as Failed
 from isoloss_operator.decide.reasons import Reason
 
 NOTHING: Final = "Nothing."

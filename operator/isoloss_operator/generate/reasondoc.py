@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
-from isoloss_operator.decide.failures import UNCHARGED, FailureClass
+from isoloss_operator.decide.jobs import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.generate.apidoc import table

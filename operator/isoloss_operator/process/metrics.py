@@ -13,7 +13,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from isoloss_operator.decide.failures import FailureClass
+from isoloss_operator.decide.jobs import FailureClass
 from isoloss_operator.process.status_metrics import StatusCollector
 from isoloss_operator.process.sweep_load import SUCCEEDED
 

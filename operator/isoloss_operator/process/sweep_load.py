@@ -10,10 +10,10 @@ from typing import Final
 from isoloss_contract.ledger import DONE, Ledger, PointState
 from isoloss_contract.reading import value_of
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.conditions import failed_between
-from isoloss_operator.decide.failures import waits_for
+from isoloss_operator.decide.jobs import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.status import failed_between
 from isoloss_operator.planning.specs import InvalidSpec
 
 JOB_STATES: Final = ("running", "starting", "queued", "unschedulable", "blocked")

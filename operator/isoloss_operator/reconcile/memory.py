@@ -1,18 +1,24 @@
 """What passes over a resource remember of one another, and writes whose failure the next pass must know of."""
 
+from __future__ import annotations
+
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import Read
+from isoloss_contract.records import PointProgress
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import Refused, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.decide.attempts import pod_seconds
+from isoloss_operator.decide.jobs import deletions
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.progress import Mark
+from isoloss_operator.decide.plans import Event, JobDeletion
 
 SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0
@@ -26,6 +32,34 @@ class Folder:
 
     store_uri: str
     path: str
+
+
+LONGEST_LOOK: Final = timedelta(minutes=30)
+"""Between two looks at a running attempt, which come every minute: more has not passed for it."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The progress of a Job as it was last seen to change."""
+
+    tokens: int | None
+    """None: nothing reported yet."""
+    since: datetime
+    """Later by all the time in which the store did not say whether it changed, or no pod was at work."""
+    looked: datetime = field(compare=False)
+    """When the store was last asked, whether or not it answered."""
+
+    def unchanged(self, now: datetime, longest: timedelta) -> Mark:
+        """The same after a look that saw no change. Of a clock that jumped, as on machines that were suspended, no more
+        counts than `longest`, and nothing of one that was set back."""
+        passed = now - self.looked
+        counted = min(max(passed, timedelta()), longest)
+        return replace(self, since=self.since + passed - counted, looked=now)
+
+    def held(self, now: datetime) -> Mark:
+        """The same while the store says nothing, as the trainer may advance or not be able to report, or no pod is at
+        work."""
+        return replace(self, since=self.since + (now - self.looked), looked=now)
 
 
 @dataclass
@@ -103,6 +137,99 @@ class Memories:
     def forget(self, key: ResourceKey) -> Memory | None:
         """Drop and return the memory of a resource that is gone."""
         return self._memories.pop(key, None)
+
+
+# --------------------------------------------------- since when an attempt has reported nothing new
+# Tokens are compared, not times: a hung trainer's reporter thread keeps writing, and the clock of its node may be wrong. The
+# price: after a restart the operator counts from zero.
+
+
+def progress_marks(
+    jobs: Iterable[ObservedJob],
+    progress: Mapping[str, PointProgress],
+    before: Mapping[str, Mark],
+    now: datetime,
+    unknown: Collection[str] = (),
+    stall_seconds: int | None = None,
+) -> dict[str, Mark]:
+    """Marks keyed by Job uid, for train Jobs whose container is running or has run; `progress` is keyed by point key.
+
+    `unknown`: keys of points of which the store did not say how far they are. An attempt is ended after `stall_seconds`
+    without progress, never for one look alone.
+    """
+    marks = {}
+    longest = LONGEST_LOOK
+    if stall_seconds is not None:
+        longest = min(longest, timedelta(seconds=stall_seconds / 2))
+    for job in jobs:
+        if job.kind != "train" or job.is_finished:
+            continue
+        known = before.get(job.uid)
+        waits = job.working_since is None or not job.is_at_work
+        if known and (waits or job.key in unknown):
+            # Of a pod that takes another's place, the clock goes on: evicted again and again, none would ever stall.
+            marks[job.uid] = known.held(now)
+        if waits or job.uid in marks:
+            continue
+        report = progress.get(job.key)
+        is_own = report is not None and report.claimant.attempt == job.attempt
+        tokens = report.tokens if report is not None and is_own else None
+        is_same = known is not None and known.tokens == tokens
+        marks[job.uid] = (
+            known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)
+        )
+    return marks
+
+
+# ----------------------------------------------------------------------------- what a suspension stops
+# Suspension acts before anything is read: Jobs are stopped first, and recorded once the ledger can be.
+#
+# A store that is away, a revoked right or a sweep that is gone must not keep pods at work that a user wants to
+# stop. Their attempts are not charged. What they cost is known of the Jobs as they were when they were stopped, which are
+# remembered until a pass has written them to the ledger. An operator that is restarted after they are gone
+# has forgotten them, and the accelerator time of such an attempt counts only once its point's result reports it.
+
+
+Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
+"""Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""
+
+
+def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
+    """Stop `jobs` of which no ledger hears now; `stopped` are those of which that is known already.
+
+    One that has ended without Kubernetes knowing is among them: deleted, it could not tell the ledger of its end any
+    more.
+    """
+    known = {job.uid for job in stopped}
+    deleted = (job for job in jobs if job.must_be_deleted or not job.is_finished)
+    new = (job for job in deleted if job.uid not in known)
+    # With what they have cost by now, however much later that is recorded.
+    as_of_now = (
+        replace(job, worked_seconds=pod_seconds(job, now), working_since=None) for job in new
+    )
+    return deletions(jobs), (*stopped, *as_of_now)
+
+
+def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[ObservedJob, ...]:
+    """Those whose attempt has not ended in the ledger."""
+    if ledger is None:
+        return tuple(stopped)
+    return tuple(job for job in stopped if job.attempt > _ended(ledger, job))
+
+
+def _ended(ledger: Ledger, job: ObservedJob) -> int:
+    """Number of the last attempt at the task of a Job that ended."""
+    match job.kind:
+        case "prepare":
+            return ledger.preparation.ended
+        case "evaluate":
+            return ledger.evaluation.ended if ledger.evaluate_key == job.key else 0
+        case "train":
+            record = ledger.by_key.get(job.key)
+            return record.attempts.ended if record else 0
+
+
+# --------------------------------------------------------------------------------------------- writes
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:

@@ -8,13 +8,11 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, Unanswered, is_unknown, value_of
 from isoloss_contract.records import PointResult
-from isoloss_operator.decide.conditions import attempt_events
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import TaskWrites
-from isoloss_operator.decide.progress import progress_marks
-from isoloss_operator.decide.suspension import unrecorded
+from isoloss_operator.decide.status import attempt_events
 from isoloss_operator.process.sweep_load import attempts_ended
-from isoloss_operator.reconcile.memory import Memory, tolerated
+from isoloss_operator.reconcile.memory import Memory, progress_marks, tolerated, unrecorded
 from isoloss_operator.reconcile.resource import Resource, Services
 
 NOT_ASKED = Unanswered("not asked")

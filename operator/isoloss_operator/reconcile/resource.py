@@ -11,14 +11,13 @@ from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.json_depth import UNREADABLE, too_deep
 from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide import suspension
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.planning.specs import InvalidSpec, SpecError
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
-from isoloss_operator.reconcile.memory import Memory, create_error, tolerated
+from isoloss_operator.reconcile.memory import Memory, create_error, stop, tolerated
 from isoloss_operator.settings import Settings
 from isoloss_operator.store.ledgers import Ledgers
 from isoloss_operator.store.storage import Storage
@@ -117,6 +116,6 @@ def first_look(
 def _stopped(services: Services, resource: Resource, live: LiveJobs) -> tuple[ObservedJob, ...]:
     """Stop all Jobs; those that no ledger is known to have."""
     memory, now = resource.memory, services.cluster.clock.now()
-    delete, memory.stopped = suspension.stop(live.jobs, memory.stopped, now)
+    delete, memory.stopped = stop(live.jobs, memory.stopped, now)
     tolerated(memory, lambda: services.jobs.delete(resource.owner, delete))
     return memory.stopped

@@ -6,13 +6,15 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
+from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.cluster import client
 from isoloss_operator.cluster.events import send_events
-from isoloss_operator.decide import conditions
+from isoloss_operator.decide.conditions import dated, was_ready
 from isoloss_operator.decide.plans import Event
-from isoloss_operator.decide.reasons import Finding, Reason
+from isoloss_operator.decide.reasons import READY, RECONCILING, STALLED, Finding, Reason
 from isoloss_operator.reconcile.resource import Resource, Services
 from isoloss_operator.settings import Settings
 
@@ -40,16 +42,14 @@ def reporting_failures(services: Services, resource: Resource) -> Iterator[None]
     except client.Unavailable as error:
         resource.memory.unanswered += 1
         if resource.memory.unanswered >= UNANSWERED_PASSES:
-            _report(
-                services, resource, conditions.tried_again(Reason.API_SERVER_UNAVAILABLE, error)
-            )
+            _report(services, resource, tried_again(Reason.API_SERVER_UNAVAILABLE, error))
         raise
     except client.Refused as error:
-        _report(services, resource, conditions.tried_again(Reason.REQUEST_REFUSED, error))
+        _report(services, resource, tried_again(Reason.REQUEST_REFUSED, error))
         raise
     except Exception as error:
         if not getattr(error, "expected", False):
-            _report(services, resource, conditions.internal_error(error))
+            _report(services, resource, internal_error(error))
         raise
 
 
@@ -59,11 +59,11 @@ def _report(services: Services, resource: Resource, finding: Finding) -> None:
     generation = body["metadata"].get("generation", 0)
     try:
         try:
-            document = conditions.failed_pass(body.get("status") or {}, generation, now, finding)
+            document = failed_pass(body.get("status") or {}, generation, now, finding)
             write_status(services, resource, document, ())
         except client.Refused:
             # For what stands in the status, perhaps: say at least why nothing is written.
-            document = conditions.failed_pass({}, generation, now, finding)
+            document = failed_pass({}, generation, now, finding)
             write_status(services, resource, document, ())
     except (client.ClusterError, StatusChanged) as failed:
         owner = resource.owner
@@ -136,3 +136,48 @@ def next_look(requeue_after: float, settings: Settings) -> float:
     if requeue_after == math.inf:
         return settings.idle_seconds
     return min(requeue_after, settings.resync_seconds)
+
+
+# -------------------------------------------------------------------------------- passes that failed
+
+
+def internal_error(error: Exception) -> Finding:
+    """An exception that nobody foresaw."""
+    message = (
+        f"{type(error).__name__}: {error}. This is a bug in the operator, whose log has the trace; "
+        "it tries again."
+    )
+    return Finding(Reason.INTERNAL_ERROR, message)
+
+
+def tried_again(reason: Reason, error: Exception) -> Finding:
+    """The API server refuses what a pass needs, or passes fail one after another for want of its answer."""
+    return Finding(reason, f"{error}; tried again.")
+
+
+def failed_pass(
+    status: Mapping[str, Any], generation: int, now: datetime, finding: Finding
+) -> dict[str, Any]:
+    """The status as it was, with conditions that say why the pass failed.
+
+    What was Ready under this generation stays so: the failure says nothing about the answer. Of what the other
+    conditions say, no pass has looked at a new generation: each keeps its own.
+    """
+    previous = parse_conditions(status)
+    found = {kind: Finding.of(condition) for kind, condition in previous.items()}
+    if not was_ready(previous, generation):
+        found[READY] = finding
+    found[STALLED] = finding
+    found[RECONCILING] = Finding(finding.reason, finding.message, "True")
+    rewritten = (READY, STALLED, RECONCILING)
+    conditions = [
+        condition.document()
+        for kind, each in found.items()
+        for condition in dated(
+            {kind: each},
+            previous,
+            generation=generation if kind in rewritten else previous[kind].observed_generation,
+            now=now,
+        )
+    ]
+    return {**status, "observedGeneration": generation, "conditions": conditions}

@@ -15,7 +15,7 @@ from isoloss_operator.cluster.manifests import PODS_ANNOTATION, QUEUE_LABEL, Own
 from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.attempts import accelerator_seconds
-from isoloss_operator.decide.failures import waits_for
+from isoloss_operator.decide.jobs import waits_for
 from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Finding, Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod

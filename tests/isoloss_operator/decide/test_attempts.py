@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import Attempts, PointState
+from isoloss_contract.reading import timestamp
 from isoloss_contract.records import Outcome, ParameterCounts
 from isoloss_operator.decide.attempts import (
     after_failure,
@@ -20,8 +21,7 @@ from isoloss_operator.decide.attempts import (
     settled,
     unusable,
 )
-from isoloss_operator.decide.conditions import timestamp
-from isoloss_operator.decide.failures import (
+from isoloss_operator.decide.jobs import (
     UNCHARGED,
     Failure,
     FailureClass,

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from isoloss.formatting import shortened
 from isoloss.laws import RefusalReason
-from isoloss_contract.reading import parse_timestamp
+from isoloss_contract.reading import parse_timestamp, timestamp
 from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide import reasons
-from isoloss_operator.decide.conditions import changed, dated, reconciling, timestamp
+from isoloss_operator.decide.conditions import changed, dated, reconciling
 from isoloss_operator.decide.reasons import Finding, Reason
 from tests.support.builders import NOW
 

@@ -13,12 +13,8 @@ from isoloss.laws.answer.composition import RATIO_EXPONENT
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
-from isoloss_contract.records import (
-    EvaluateTask,
-    ExitCode,
-)
+from isoloss_contract.records import EvaluateTask, ExitCode
 from isoloss_operator.api.statuses import IntervalStatus
-from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
@@ -28,6 +24,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.decide.reads import evaluation_path, first_reads
+from isoloss_operator.reconcile.status_writes import failed_pass, internal_error
 from tests.support.builders import (
     NOW,
     STORE,

@@ -9,9 +9,8 @@ import pytest
 
 import isoloss
 from isoloss_contract.ledger import Attempts, PointRecord, PointState
-from isoloss_contract.reading import ABSENT
+from isoloss_contract.reading import ABSENT, timestamp
 from isoloss_contract.records import Claimant, ExitCode, Outcome
-from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import sweep_reads

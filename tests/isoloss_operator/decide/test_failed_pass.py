@@ -1,8 +1,8 @@
 """A pass that failed in a way that nobody foresaw is seen in the conditions."""
 
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.reconcile.status_writes import failed_pass, internal_error
 from tests.support.builders import NOW, condition, observed
 
 BUG = TypeError("'int' object is not subscriptable")

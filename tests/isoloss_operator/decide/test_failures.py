@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isoloss_contract.records import ExitCode
-from isoloss_operator.decide.failures import (
+from isoloss_operator.decide.jobs import (
     FailureClass,
     classify,
     spec_field,

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from isoloss_contract.reading import ABSENT
-from isoloss_operator.decide.progress import Mark, progress_marks
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.reconcile.memory import Mark, progress_marks
 from tests.support.builders import NOW, complete, job, observed, points, progress, sweep_spec
 
 POINT = points()[0]

@@ -8,8 +8,7 @@ import pytest
 from isoloss_contract.ledger import Attempts
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
-from isoloss_operator.decide.preparation import LABELS
-from isoloss_operator.decide.single_task import SingleTask, run
+from isoloss_operator.decide.single_task import PREPARING, SingleTask, run
 from tests.support.builders import parsed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,7 +42,7 @@ def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
         name="dense", namespace="n", uid="u", generation=2, now=NOW, spec=parsed({})
     )
     task = SingleTask(
-        labels=LABELS,
+        labels=PREPARING,
         observed=observed,
         jobs=(complaint(generation),),
         stopped=(),

@@ -6,10 +6,10 @@ from datetime import timedelta
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import Checkpoint
-from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.observation import LABEL_KEY
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import evaluation_path
+from isoloss_operator.decide.single_task import evaluate_config
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import NOW, condition, manifest, sweep_spec, words
 from tests.support.ledgers import read_back

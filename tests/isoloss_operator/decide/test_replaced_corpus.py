@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from isoloss_contract.ledger import Attempts
-from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract.reading import ABSENT, Unreadable, timestamp
 from isoloss_contract.records import DataManifest, PrepareTask, TrainTask
 from isoloss_operator.decide.checks import corpus_of_ledger
-from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep

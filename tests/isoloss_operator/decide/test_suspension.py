@@ -10,9 +10,9 @@ import pytest
 from isoloss_contract.ledger import PointState
 from isoloss_operator.decide.attempts import accelerator_seconds
 from isoloss_operator.decide.reads import sweep_reads
-from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from isoloss_operator.reconcile.memory import stop, unrecorded
 from isoloss_operator.reconcile.resource import parsed as parsed_body
 from tests.support.builders import (
     NOW,

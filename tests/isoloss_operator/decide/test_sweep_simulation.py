@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoloss_contract.ledger import DONE, PointState
-from isoloss_operator.decide.conditions import timestamp
-from isoloss_operator.decide.failures import FailureClass
+from isoloss_contract.reading import timestamp
+from isoloss_operator.decide.jobs import FailureClass
 from tests.support.builders import NOW, ledger_of, sweep_spec
 from tests.support.chance import Chance
 from tests.support.simulator import Simulator

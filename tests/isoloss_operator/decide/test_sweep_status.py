@@ -13,15 +13,14 @@ from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.attempts import after_failure, planned
 from isoloss_operator.decide.conditions import texts
-from isoloss_operator.decide.failures import Failure, FailureClass
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs import Failure, FailureClass, store_label
 from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
     optimum_statuses,
 )
 from isoloss_operator.decide.reads import sweep_reads
-from isoloss_operator.decide.requests import store_label
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (

@@ -9,8 +9,8 @@ import pytest
 from isoloss.laws import FitOptions, Run
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import IntentAction
+from isoloss_operator.decide.choose import search_sizes
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
-from isoloss_operator.decide.search import search_sizes
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec

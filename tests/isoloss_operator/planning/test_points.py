@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import WARMUP_MULTIPLE
-from isoloss_operator.decide.requests import job_name
+from isoloss_operator.decide.jobs import job_name
 from isoloss_operator.planning.points import (
     decimal_label,
     plan_points,
