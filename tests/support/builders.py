@@ -13,8 +13,7 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs import job_name, store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.planning.placement import place_sizes
-from isoloss_operator.planning.points import PlannedPoint, plan_points, prepare_config
+from isoloss_operator.planning.points import PlannedPoint, place_sizes, plan_points, prepare_config
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.ledgers import read_back
 from tests.support.models import example_model

@@ -42,13 +42,14 @@ from isoloss_operator.planning.models import (
     parameter_counts,
     text_model,
 )
-from isoloss_operator.planning.placement import place_sizes, placed_sizes
 from isoloss_operator.planning.points import (
     PRECISIONS,
     Continued,
     PlannedPoint,
     PlannedProxy,
     by_size,
+    place_sizes,
+    placed_sizes,
     plan_points,
 )
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate

@@ -57,7 +57,7 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     largest_evaluation_share,
 )
-from isoloss_operator.planning.placement import GIVE_A_GRID
+from isoloss_operator.planning.points import GIVE_A_GRID
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 
 BUDGET = 1.2

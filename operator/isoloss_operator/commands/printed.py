@@ -16,7 +16,7 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     largest_evaluation_share,
 )
-from isoloss_operator.planning.placement import COVERAGE
+from isoloss_operator.planning.points import COVERAGE
 
 WORTH_SAYING = 0.05
 """Share of the hours in which accelerators are idle."""

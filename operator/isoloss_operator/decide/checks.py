@@ -40,8 +40,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.reasons import READY, STALE, Finding, Reason
 from isoloss_operator.planning.models import UnsupportedModel, checkpoint_model
-from isoloss_operator.planning.placement import place_sizes
-from isoloss_operator.planning.points import Continued, prepare_config
+from isoloss_operator.planning.points import Continued, place_sizes, prepare_config
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,

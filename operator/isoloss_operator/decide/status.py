@@ -31,8 +31,7 @@ from isoloss_operator.decide.jobs import UNCHARGED, FailureClass, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.planning.placement import placed_sizes
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import PlannedPoint, placed_sizes
 from isoloss_operator.planning.specs import InvalidSpec
 
 
