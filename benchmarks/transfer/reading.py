@@ -121,11 +121,14 @@ class Case:
         """The product's answer, with the interval of the composition alone."""
         rate, batch = (Interval(v, v, v) for v in np.exp(self.scratch))
         sizes = np.log([self.params]), np.log([self.past + self.tokens])
+        total = 6.0 * self.params * (self.past + self.tokens)
         question = Question(
             log_params=float(np.log(self.params)),
             flops_per_token=6.0 * self.params,
-            log_total=np.log([6.0 * self.params * (self.past + self.tokens)]),
-            log_equivalent=None,
+            log_total=np.log([total]),
+            total_flops=Interval(total, total, total),
+            equivalent_flops=None,
+            target_loss=None,
             cpt_flops=6.0 * self.params * self.tokens,
             place=sizes,
             batch_size=None,

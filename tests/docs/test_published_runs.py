@@ -28,11 +28,14 @@ def share(row: dict[str, str]) -> float:
 
 def factors(composition: Composition, of: float) -> tuple[float, float]:
     """What the composition makes of a learning rate and a batch size of 1 at that share."""
+    one = Interval(1.0, 1.0, 1.0)
     question = Question(
         log_params=None,
         flops_per_token=None,
         log_total=np.zeros(1),
-        log_equivalent=None,
+        total_flops=one,
+        equivalent_flops=None,
+        target_loss=None,
         cpt_flops=of,
         place=None,
         batch_size=None,
@@ -43,7 +46,6 @@ def factors(composition: Composition, of: float) -> tuple[float, float]:
         composes=True,
         past_flops=None,
     )
-    one = Interval(1.0, 1.0, 1.0)
     found = composed(Point(one, one, total_flops=1.0), question, 0.8)
     return found.learning_rate.value, found.batch_size.value
 

@@ -83,3 +83,9 @@ def interval(value: float, draws: Array, level: float) -> Interval:
         return Interval(value, value, value)
     low, high = np.quantile(finite, [0.5 - level / 2, 0.5 + level / 2])
     return Interval(value, float(min(low, value)), float(max(high, value)))
+
+
+def exponential(value: float, draws: Array, level: float) -> Interval:
+    """The interval of exp(draws) about exp(value)."""
+    found = interval(value, draws, level)
+    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))

@@ -113,3 +113,8 @@ def refuse_alike_sizes(params: Iterable[float]) -> Refusal | None:
         "size: train another of at least twice as many parameters.",
         {"sizes": len(sizes), "smallest": least, "largest": most},
     )
+
+
+def law_figures(refusal: Refusal) -> dict[str, float | str]:
+    """The figures of a law's own refusal, for the refusal of what rests on it."""
+    return {**refusal.figures, "law_reason": refusal.reason.value}

@@ -1,16 +1,20 @@
-"""Questions about other batch sizes than the best one: the learning rate at a given one, and what others cost."""
+"""Other batch sizes than the best one: the learning rate at a given one, what others cost, multiples of a number of sequences, and
+sequences of another length.
 
+The laws are about tokens per batch: runs of one sequence length say nothing about its effect.
+"""
+
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
 from isoloss.laws.answer.optimum import loss_curvature
-from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.answer.question import Question
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
-from isoloss.laws.prediction import BatchSizeRange, Point
-from isoloss.laws.refusals import NARROWEST_SPREAD
+from isoloss.laws.prediction import BatchSizeRange, Point, Prediction, Refused
+from isoloss.laws.refusals import NARROWEST_SPREAD, law_figures
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
@@ -81,6 +85,18 @@ def batch_cost(laws: Laws, batch: float, best: Point) -> Interval | None:
 
 
 def affordable(
+    laws: Laws, question: Question, best: Point, largest: float | None
+) -> tuple[BatchSizeRange | None, tuple[str, ...]]:
+    """The batch sizes that cost no more than the question's tolerance, and what to say of them; neither without one."""
+    if question.tolerance is None:
+        return None, ()
+    found = _affordable(laws, question.tolerance, best, largest)
+    if found is None:
+        return None, (_not_affordable(laws, question.tolerance, best),)
+    return found, _range_sentences(found)
+
+
+def _affordable(
     laws: Laws, tolerance: float, best: Point, largest: float | None
 ) -> BatchSizeRange | None:
     """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance.
@@ -116,7 +132,7 @@ def _known(laws: Laws, best: float) -> tuple[float, float]:
     return min(smallest / FARTHEST, best), max(largest * FARTHEST, best)
 
 
-def range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
+def _range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
     """Where a range ends because nothing is known beyond, in words."""
     ends = [
         *(["down to its smallest batch size"] if found.is_open_below else []),
@@ -130,7 +146,7 @@ def range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
     )
 
 
-def not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
+def _not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
     """Why no batch size is within the tolerance."""
     curvature = _batch_curvature(laws)
     if curvature is None:
@@ -153,3 +169,143 @@ def _batch_curvature(laws: Laws) -> float | None:
 def _deviation(found: Interval, level: float) -> float:
     """Standard deviation of the logarithm, from an interval."""
     return float(np.log(found.high / found.low)) / (2.0 * NormalDist().inv_cdf(0.5 + level / 2))
+
+
+# --------------------------------------------------------------------------------------- multiples
+
+
+ROUNDED_TOO_FAR = 0.25
+"""Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
+
+
+def rounded(batch_size: float, multiple: float) -> float:
+    """The nearest multiple, at least one of it; `multiple` need not be whole."""
+    return float(max(round(batch_size / multiple), 1) * multiple)
+
+
+def is_far(batch_size: float, multiple: float) -> bool:
+    """Whether rounding moves a batch size so far that another learning rate may be the best there."""
+    return abs(float(np.log(rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
+
+
+def far_sentence(batch_size: float, multiple: float) -> str:
+    """That the nearest multiple is far from the best batch size, both in sequences of one length."""
+    return (
+        f"The nearest multiple of {multiple:.10g} is {rounded(batch_size, multiple):.10g} sequences, far from the optimum of "
+        f"{batch_size:.4g}."
+    )
+
+
+def rounding_sentences(best: Interval, multiple: float) -> tuple[str, ...]:
+    """What to say of a best batch size that was rounded while the learning rate stayed that of the best pair."""
+    value = rounded(best.value, multiple)
+    if is_far(best.value, multiple):
+        return (
+            f"{far_sentence(best.value, multiple)} The learning rate is that of {best.value:.4g} sequences: at {value:.10g} "
+            "another one may be the best.",
+        )
+    if best.low <= value <= best.high:
+        return ()
+    return (
+        f"Rounded to a multiple of {multiple:.10g}, the batch size is outside the interval of the best one, {best.low:.4g} to "
+        f"{best.high:.4g} sequences.",
+    )
+
+
+def at_far_multiple(question: Question, batch_size: float) -> tuple[Question, str] | None:
+    """The question of the learning rate at the multiple that is wanted, if that is so far from the best batch size that another is
+    best there, and what to say of it."""
+    if question.log_params is None or question.multiple == 1:
+        return None
+    if not is_far(batch_size, question.multiple):
+        return None
+    multiple = question.multiple
+    there = replace(question, batch_size=rounded(batch_size, multiple), tolerance=None)
+    return there, far_sentence(batch_size, multiple)
+
+
+# ------------------------------------------------------------------------ sequences of another length
+
+
+ALMOST_WHOLE = 1e-9
+"""Relative distance from a whole number that a conversion there and back leaves."""
+
+
+def for_length(
+    answer: Prediction, multiple: float, laws_length: int, target_length: int
+) -> Prediction:
+    """An answer in sequences of the laws' length in those of the target's, and that these differ.
+
+    It was rounded to a multiple of as many tokens as `multiple` sequences of the target have.
+    """
+    if laws_length == target_length:
+        return answer
+    converted = in_sequences(answer, laws_length, target_length)
+    warnings = (
+        # A status keeps the first few.
+        f"The target's sequence length, {target_length}, differs from the sweep's, {laws_length}: batch sizes are converted "
+        "at equal tokens per step, except those in other warnings. What the length itself does is not known.",
+        *_in_target_sequences(answer, multiple, laws_length / target_length),
+    )
+    return replace(converted, warnings=warnings)
+
+
+def in_words(refused: Refused, length: int) -> Refused:
+    """With the unit of the batch sizes that its sentences have."""
+    refusals = tuple(
+        replace(each, message=f"{each.message} Sequences are the sweep's, of {length} tokens.")
+        if "sequences" in each.message
+        else each
+        for each in refused.refusals
+    )
+    return replace(refused, refusals=refusals)
+
+
+def in_sequences(answer: Prediction, length: int, wanted: int) -> Prediction:
+    """An answer in sequences of `length` tokens in those of `wanted` tokens; its sentences stay."""
+    ratio = length / wanted
+    batch = _scaled(answer.batch_size, ratio)
+    return replace(
+        answer,
+        batch_size=batch,
+        batch_size_raw=_whole(answer.batch_size_raw * ratio),
+        batch_size_tokens=_scaled(batch, wanted),
+        affordable=_scaled_range(answer.affordable, ratio),
+        best=None if answer.best is None else _scaled_point(answer.best, ratio),
+        variants={name: _scaled_point(point, ratio) for name, point in answer.variants.items()},
+        sequence_length=wanted,
+    )
+
+
+def _in_target_sequences(answer: Prediction, multiple: float, ratio: float) -> tuple[str, ...]:
+    """The warnings, those of rounding in the target's sequences."""
+    if answer.best is None:
+        return answer.warnings
+    best = answer.best.batch_size
+    there, own = _scaled(best, ratio), multiple / ratio
+    rewritten = {far_sentence(best.value, own): far_sentence(there.value, multiple)}
+    old, new = rounding_sentences(best, own), rounding_sentences(there, multiple)
+    rewritten.update(zip(old, new, strict=False))
+    return tuple(rewritten.get(warning, warning) for warning in answer.warnings)
+
+
+def _whole(value: float) -> float:
+    """Without what floating point did to a whole number."""
+    nearest = float(round(value))
+    return nearest if abs(value - nearest) <= ALMOST_WHOLE * value else value
+
+
+def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:
+    if found is None:
+        return None
+    smallest = max(found.smallest * factor, min(1.0, found.largest * factor))
+    return replace(found, smallest=smallest, largest=found.largest * factor)
+
+
+def _scaled_point(point: Point, factor: float) -> Point:
+    return replace(point, batch_size=_scaled(point.batch_size, factor))
+
+
+def _scaled(interval: Interval, factor: float) -> Interval:
+    ends = (interval.value, interval.low, interval.high)
+    return Interval(*(_whole(end * factor) for end in ends))

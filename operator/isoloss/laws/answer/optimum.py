@@ -9,20 +9,28 @@ across a steep valley much. All of it is computed without random numbers: whethe
 not depend on the seed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.iso_loss_error import iso_loss_covariance
-from isoloss.laws.answer.question import Question, loss_curve
+from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import interval
-from isoloss.laws.curves import Number, with_draws
+from isoloss.laws.bootstrap import exponential
+from isoloss.laws.curves import HyperparameterCurve, Number, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
-from isoloss.laws.prediction import Point
-from isoloss.usual import USUAL_CURVATURE, USUAL_TOKEN_SLOPE
+from isoloss.laws.prediction import Point, Refused
+from isoloss.laws.refusals import law_figures
+from isoloss.laws.results import HyperparameterLaw
+from isoloss.laws.results import Optimum as FrontierOptimum
+from isoloss.usual import (
+    ISO_LOSS_SCATTER,
+    USUAL_COMPUTE_CURVATURE,
+    USUAL_CURVATURE,
+    USUAL_TOKEN_SLOPE,
+)
 
 ERROR_LEVELS = 51
 """Quantiles that stand for the distribution of a law's own error."""
@@ -62,7 +70,7 @@ def best_pair(laws: Laws, question: Question) -> Optimum | None:
         learning_rate=_interval(laws, log_rate, float(errors[0])),
         batch_size=_interval(laws, log_batch, float(errors[1])),
         total_flops=float(np.exp(question.log_flops)),
-        target_loss=_target_loss(laws, question),
+        target_loss=None if question.target_loss is None else question.target_loss.value,
     )
     return Optimum(route, point, covariance, noise)
 
@@ -79,9 +87,30 @@ def rate_at_batch(laws: Laws, question: Question) -> Optimum:
         learning_rate=_interval(laws, draws, error),
         batch_size=Interval(batch, batch, batch),
         total_flops=float(np.exp(question.log_flops)),
-        target_loss=_target_loss(laws, question),
+        target_loss=None if question.target_loss is None else question.target_loss.value,
     )
     return Optimum("fixed-batch", point, np.diag([variance, 0.0]), np.diag([noise, 0.0]))
+
+
+def without_a_place(laws: Laws) -> Refused:
+    """The surface answers at a size; which one stands in for none is known from the iso-loss laws, and these were refused."""
+    refusals = tuple(
+        Refusal(
+            RefusalReason.LAW_REFUSED,
+            f"These laws answer only if the size of your model is named: {why.message}",
+            law_figures(why),
+        )
+        for why in laws.refusals[:1]
+    )
+    return Refused(refusals, laws.warnings)
+
+
+def by_route(laws: Laws, question: Question, route: Route) -> Optimum | None:
+    """The optimum of the same kind of law; None if another answers this question."""
+    if route == "fixed-batch":
+        return rate_at_batch(laws, question)
+    found = best_pair(laws, question)
+    return found if found is not None and found.route == route else None
 
 
 def _surface(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array] | None:
@@ -107,7 +136,7 @@ def _iso_loss(laws: Laws, question: Question) -> tuple[Array, Array, Array, Arra
     loss: Number = 1.0
     log_rate = with_draws(rate, laws.draws.learning_rate, count).log_value(loss, total)
     log_batch = with_draws(batch, laws.draws.batch_size, count).log_value(loss, total)
-    covariance = iso_loss_covariance(laws, question)
+    covariance = _iso_loss_covariance(laws, question)
     return log_rate, log_batch, covariance, covariance
 
 
@@ -118,24 +147,131 @@ def _interval(laws: Laws, draws: Array, error: float) -> Interval:
     return exponential(float(draws[0]), (draws[1:, None] + errors).ravel(), laws.options.interval)
 
 
-def exponential(value: float, draws: Array, level: float) -> Interval:
-    """The interval of exp(draws) about exp(value)."""
-    found = interval(value, draws, level)
-    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
+# --------------------------------------------- how far optima may be off the iso-loss laws, where these answer
 
 
-def target_loss(laws: Laws, question: Question) -> Interval | None:
-    """L at C_total, nats per token; None if the loss-compute law was refused."""
-    curve = loss_curve(laws, len(question.log_total) - 1)
-    if curve is None:
-        return None
-    losses = curve.loss(question.log_total)
-    return interval(float(losses[0]), losses[1:], laws.options.interval)
+FRONTIER_LEVELS = 24
+"""Places on a frontier, evenly spaced, that stand for its own."""
+MOST_OFF = 50.0
+"""Largest difference of logarithms: anything beyond is refused."""
 
 
-def _target_loss(laws: Laws, question: Question) -> float | None:
-    found = target_loss(laws, question)
-    return None if found is None else found.value
+def _iso_loss_covariance(laws: Laws, question: Question) -> Array:
+    """(2, 2) of ln LR and ln B, which grows with the distance from the compute of the frontier and from its size."""
+    own = [_law_variance(law, question.log_flops) for law in (laws.learning_rate, laws.batch_size)]
+    errors = (
+        np.full(2, ISO_LOSS_SCATTER),
+        _far_off(laws, question.log_flops),
+        _off_the_frontier(laws, question),
+    )
+    return np.diag(np.array(own) + sum(error**2 for error in errors))
+
+
+def _far_off(laws: Laws, at: float) -> Array:
+    """(2,) how far ln LR and ln B may be off at ln C = `at` because the iso-loss laws' form is one of several.
+
+    A law of the loss or of compute is a line over ln C as far as the frontier can tell. If it bends, what its line leaves
+    grows with the square of the distance, as over sizes, less so where a long frontier shows no bend.
+    """
+    shown = [
+        optimum for optimum in laws.frontier if None not in (optimum.flops, optimum.learning_rate)
+    ]
+    seen = np.log([float(optimum.flops or 1.0) for optimum in shown])
+    if len(seen) < 2:
+        seen = _evenly(laws)
+    if len(seen) == 0:
+        return np.zeros(2)
+    centre = float(seen.mean())
+    n = seen - centre
+    level, slope = float(np.mean(n**2)), 0.0
+    if np.ptp(n) > 0.0:
+        slope, level = (float(value) for value in np.polyfit(n, n**2, 1))
+    left = n**2 - level - slope * n
+    reach = abs((at - centre) ** 2 - level - slope * (at - centre))
+    bends = [
+        _possible_curvature(left, _deviations(law, shown), len(laws.data.sizes))
+        for law in (laws.learning_rate, laws.batch_size)
+    ]
+    between = _between_forms(laws.batch_size.curve, at, float(seen.min()), float(seen.max()))
+    return np.hypot(np.array(bends) * reach, [0.0, between])
+
+
+def _off_the_frontier(laws: Laws, question: Question) -> Array:
+    """(2,) how far ln LR and ln B of the target's size are from those of the size that needs the least compute.
+
+    The iso-loss laws answer for the latter alone; the joint surface, where it stands, knows how much that matters.
+    """
+    surface, asked = laws.surface, question.place
+    frontier = surface.on_the_frontier(question.log_total)
+    if surface.optimum is None or frontier is None or asked is None:
+        return np.zeros(2)
+    there, least = (
+        [float(value[0]) for value in surface.optimum.at(*place)] for place in (asked, frontier)
+    )
+    return np.abs(np.subtract(there, least))
+
+
+def _evenly(laws: Laws) -> Array:
+    """ln C of levels of a frontier whose points are not known; empty without any."""
+    most = laws.data.largest_flops
+    if most is None:
+        return np.zeros(0)
+    return np.linspace(np.log(laws.data.smallest_flops or most), np.log(most), FRONTIER_LEVELS)
+
+
+def _deviations(law: HyperparameterLaw, shown: Sequence[FrontierOptimum]) -> Array:
+    """(points,) ln of the frontier's optima over the law's; empty without both."""
+    curve = law.curve
+    found = [(o.loss, o.flops, getattr(o, law.quantity)) for o in shown]
+    if curve is None or not found or any(value is None for _, _, value in found):
+        return np.zeros(0)
+    losses, flops, values = np.array(found, dtype=float).T
+    return np.asarray(np.log(values) - curve.log_value(losses, np.log(flops)), dtype=float)
+
+
+def _possible_curvature(left: Array, deviations: Array, sizes: int) -> float:
+    """Root mean square of a coefficient of (ln C)^2, which moves optima by `left` times it, given how these deviate.
+
+    The levels of one size deviate as one.
+    """
+    prior = USUAL_COMPUTE_CURVATURE**-2
+    if len(deviations) != len(left):
+        return float(prior**-0.5)
+    seen = sizes * float(np.mean(left**2)) / ISO_LOSS_SCATTER**2
+    mean = sizes * float(np.mean(left * deviations)) / ISO_LOSS_SCATTER**2 / (prior + seen)
+    return float(np.sqrt(mean**2 + 1.0 / (prior + seen)))
+
+
+def _between_forms(curve: HyperparameterCurve | None, at: float, low: float, high: float) -> float:
+    """|difference| at ln C = `at` between ln B linear in ln C and the law, if that is B linear in ln C instead.
+
+    Between `low` and `high`, the frontier's ln C, they are one law as far as it can tell.
+    """
+    if curve is None or curve.form != "LinearInLogCompute":
+        return 0.0
+    seen = np.linspace(low, high, FRONTIER_LEVELS)
+    values = curve.log_value(1.0, seen)
+    # Below no sequence at all the law is none.
+    seen, values = seen[values > 0.0], values[values > 0.0]
+    if len(seen) < 2 or np.ptp(seen) <= 0.0:
+        return 0.0
+    line = np.polyfit(seen, values, 1)
+    return min(abs(float(curve.log_value(1.0, at)) - float(np.polyval(line, at))), MOST_OFF)
+
+
+def _law_variance(law: HyperparameterLaw, log_flops: float) -> float:
+    """Variance of ln x at ln C, from the covariance of intercept and slope."""
+    if law.curve is None or law.covariance is None:
+        return 0.0
+    step = 1e-4 * np.sqrt(np.maximum(np.diag(law.covariance), 1e-12))
+    middle = law.curve.log_value(1.0, log_flops)
+    gradient = []
+    for k in range(2):
+        moved = [law.curve.intercept, law.curve.slope]
+        moved[k] = moved[k] + step[k]
+        curve = HyperparameterCurve(law.quantity, law.form, moved[0], moved[1])
+        gradient.append(float(curve.log_value(1.0, log_flops) - middle) / step[k])
+    return float(np.array(gradient) @ law.covariance @ np.array(gradient))
 
 
 # ------------------------------------------------------------------------------ expected regret
@@ -145,25 +281,23 @@ def _target_loss(laws: Laws, question: Question) -> float | None:
 class ExpectedRegret:
     """What an answer is expected to lose."""
 
-    tokens: float
-    """ln D wasted."""
     nats: float
     flops: float
     """The compute that this loss is worth: C_total times nats over |dL/d ln C|."""
 
 
-def expected_regret(laws: Laws, question: Question, found: Optimum) -> ExpectedRegret:
-    """Of an answer to the question."""
-    wasted = _wasted(laws, found, found.covariance)
-    nats = wasted * _token_slope(laws)
+def expected_regret(
+    laws: Laws, question: Question, found: Optimum, errors: Array
+) -> ExpectedRegret:
+    """Of an answer to the question; `errors` are (2, 2) what composing adds to the optimum's covariance."""
+    nats = wasted(laws, found, found.covariance + errors) * _token_slope(laws)
     return ExpectedRegret(
-        tokens=wasted,
         nats=nats,
         flops=float(np.exp(question.log_flops)) * nats / _compute_slope(laws, question),
     )
 
 
-def _wasted(laws: Laws, found: Optimum, covariance: Array) -> float:
+def wasted(laws: Laws, found: Optimum, covariance: Array) -> float:
     """ln D that errors of this covariance waste."""
     if found.route == "fixed-batch":
         curvature = np.diag([float(laws.rate_at_batch.curvature or USUAL_CURVATURE), 0.0])
@@ -200,11 +334,11 @@ def too_vague(laws: Laws, found: Optimum) -> Refusal | None:
 
     What is taken as usual widens the interval, and refuses nothing: it is no evidence of this sweep.
     """
-    wasted, errors = _wasted(laws, found, found.noise), np.sqrt(np.diag(found.noise))
-    if wasted <= MOST_WASTED:
+    waste, errors = wasted(laws, found, found.noise), np.sqrt(np.diag(found.noise))
+    if waste <= MOST_WASTED:
         return _without_effect(laws, errors)
     rate, batch = (float(np.exp(e)) for e in np.minimum(errors, 50.0))
-    share, nats = 1.0 - float(np.exp(-wasted)), wasted * _token_slope(laws)
+    share, nats = 1.0 - float(np.exp(-waste)), waste * _token_slope(laws)
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
         f"By the runs' noise alone the answer is expected to waste {share:.0%} of the tokens ({nats:.2g} nats): the "

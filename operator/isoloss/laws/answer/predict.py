@@ -8,35 +8,25 @@ import numpy as np
 from isoloss.laws.answer import composition, optimum
 from isoloss.laws.answer.batch_sizes import (
     affordable,
+    at_far_multiple,
     batch_cost,
-    not_affordable,
-    range_sentences,
+    for_length,
+    in_words,
     refuse_batch,
+    rounded,
+    rounding_sentences,
 )
-from isoloss.laws.answer.caveats import (
-    FROM_SCRATCH,
-    above_stable_rates,
-    assumptions,
-    size_answered_for,
-)
-from isoloss.laws.answer.limits import (
-    implausible,
+from isoloss.laws.answer.question import Question, budget_flops, resolve
+from isoloss.laws.answer.refusals import (
     largest_batch,
+    of_the_loss,
+    refuse_answer,
     refuse_distance,
-    too_far,
-    too_few_steps,
-)
-from isoloss.laws.answer.query_refusals import (
-    law_figures,
-    other_units,
     refuse_query,
     unseen_sentences,
 )
-from isoloss.laws.answer.question import Question, resolve
-from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
-from isoloss.laws.answer.sequence_lengths import for_length
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.model import Interval, Refusal, RefusalReason
+from isoloss.laws.model import Interval, Refusal, Route
 from isoloss.laws.prediction import (
     BatchSizeRange,
     Extrapolation,
@@ -45,9 +35,13 @@ from isoloss.laws.prediction import (
     PredictionQuery,
     Refused,
 )
+from isoloss.laws.results import StableRate
+from isoloss.laws.surface.estimate import FEWEST_SIZES
 
-MOSTLY_PAST = 0.9
-"""Share of the total compute from which on a checkpoint's past, by its initial loss, is what makes a question too far."""
+FROM_SCRATCH = (
+    "The total compute was given: the answer is that of a run from scratch. Training a checkpoint further wants a lower "
+    "learning rate and a larger batch size: ask with its initial loss and its budget in place of the total."
+)
 
 
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
@@ -67,50 +61,40 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
             f"predict takes laws, as fit_laws and read_laws return them, and a PredictionQuery, not {given}"
         )
     query.check()
-    refusals = refuse_query(laws, query)
-    if refusals:
-        return _naming_a_batch_size(laws, query, Refused(tuple(refusals), laws.warnings))
+    answer = _naming_a_batch_size(laws, query, _answer(laws, query))
+    if query.sequence_length is None or laws.sequence_length is None:
+        return answer
+    if isinstance(answer, Refused):
+        differ = query.sequence_length != laws.sequence_length
+        return in_words(answer, laws.sequence_length) if differ else answer
+    return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+
+
+def _answer(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """In sequences of the laws' length."""
+    if refusals := refuse_query(laws, query, budget_flops(laws, query)):
+        return Refused(tuple(refusals), laws.warnings)
     question = resolve(laws, query)
     if isinstance(question, Refusal):
         return Refused((question,), laws.warnings)
     far = refuse_distance(laws, question, query.max_extrapolation)
     if far is not None:
-        return _of_the_loss(laws, query, question, Refused((far,), laws.warnings))
-    unseen = [FROM_SCRATCH] if question.cpt_flops is None else unseen_sentences(laws, query)
+        return of_the_loss(laws, query, question, Refused((far,), laws.warnings))
+    budget = question.cpt_flops
+    unseen = [FROM_SCRATCH] if budget is None else unseen_sentences(laws, query, budget)
     if question.batch_size is None:
         answer = _best_pair(laws, question, unseen)
     else:
         answer = _at_batch(laws, question, unseen)
-    if isinstance(answer, Refused):
-        answer = _naming_a_batch_size(laws, query, _of_the_loss(laws, query, question, answer))
-    if query.sequence_length is None or laws.sequence_length is None:
-        return answer
-    if isinstance(answer, Refused):
-        differ = query.sequence_length != laws.sequence_length
-        return _in_words(answer, laws.sequence_length) if differ else answer
-    return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+    return of_the_loss(laws, query, question, answer) if isinstance(answer, Refused) else answer
 
 
-def _of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Refused) -> Refused:
-    """With the units that would fit, where the initial loss makes most of a distance: one in another unit is likelier than such a
-    checkpoint."""
-    loss = query.initial_loss
-    if loss is None or not far.refusals:
-        return far
-    first = far.refusals[0]
-    if first.reason is not RefusalReason.EXTRAPOLATION_TOO_FAR:
-        return far
-    units, past = other_units(laws, loss), 1.0 - float(np.exp(question.log_share))
-    if past < MOSTLY_PAST or not units:
-        return far
-    message = (
-        f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of that compute.{units}"
-    )
-    return replace(far, refusals=(replace(first, message=message), *far.refusals[1:]))
-
-
-def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -> Refused:
-    """With a batch size at which there is an answer, if there is one where runs were trained."""
+def _naming_a_batch_size(
+    laws: Laws, query: PredictionQuery, refused: Prediction | Refused
+) -> Prediction | Refused:
+    """A refusal with a batch size at which there is an answer, if there is one where runs were trained."""
+    if not isinstance(refused, Refused):
+        return refused
     low, high = laws.rate_at_batch.smallest_batch, laws.rate_at_batch.largest_batch
     if query.batch_size is not None or query.params is None or not (low and high):
         return refused
@@ -132,48 +116,41 @@ def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -
     )
 
 
-def _in_words(refused: Refused, length: int) -> Refused:
-    """With the unit of the batch sizes that its sentences have."""
-    refusals = tuple(
-        replace(each, message=f"{each.message} Sequences are the sweep's, of {length} tokens.")
-        if "sequences" in each.message
-        else each
-        for each in refused.refusals
-    )
-    return replace(refused, refusals=refusals)
-
-
 def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Prediction | Refused:
     found = optimum.best_pair(laws, question)
     if found is None:
-        return Refused(_no_place(laws), laws.warnings)
+        return optimum.without_a_place(laws)
     question = composition.with_rate_ratio(question, found.point)
     answer = composition.composed(found.point, question, laws.options.interval)
-    refusal = composition.refuse_ratio(question) or _refuse(laws, question, found, answer)
+    errors, of_composition = (
+        composition.composition_covariance(question),
+        composition.composition_sentences(question),
+    )
+    refusal = composition.refuse_ratio(question) or refuse_answer(laws, question, found, answer)
+    most = largest_batch(laws, question)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
-    within = _affordable(laws, question, answer)
-    of_range = [] if within is None else [*range_sentences(within)]
-    if question.tolerance is not None and within is None:
-        of_range = [not_affordable(laws, question.tolerance, answer)]
+    batch, multiple = answer.batch_size, question.multiple
+    within, of_range = affordable(laws, question, answer, most)
+    far = at_far_multiple(question, batch.value) if found.route == "surface" else None
+    of_rounding, value = rounding_sentences(batch, multiple), rounded(batch.value, multiple)
+    regret = optimum.expected_regret(laws, question, found, errors)
     # The gravest first: pages show three, and a status keeps a few more.
     caveats = (*unseen, *size_answered_for(laws, question), *laws.warnings)
     caveats = (*caveats, *assumptions(laws, found.route))
-    batch = answer.batch_size
-    if _rounds_far(question, batch.value) and found.route == "surface":
-        at_multiple = question.at_batch(rounded(batch.value, question.multiple))
-        warnings = (far_sentence(batch.value, question.multiple), *of_range)
-        return _with_context(_at_batch(laws, at_multiple, unseen), within, warnings, caveats)
+    if far is not None:
+        at_multiple, sentence = far
+        answered = _at_batch(laws, at_multiple, unseen)
+        return _with_context(answered, within, (sentence, *of_range), caveats)
     warnings = (
         *above_stable_rates(laws, question, answer),
-        *rounding_sentences(batch, question.multiple),
+        *of_rounding,
         *caveats,
         *of_range,
-        *composition.composition_sentences(question),
+        *of_composition,
     )
-    value = rounded(batch.value, question.multiple)
     given = replace(answer, batch_size=Interval(value, batch.low, batch.high))
-    prediction = _prediction(laws, question, found, given, warnings)
+    prediction = _prediction(laws, question, found, given, regret, warnings)
     return replace(prediction, batch_size_raw=batch.value, best=answer, affordable=within)
 
 
@@ -183,63 +160,31 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
     found = optimum.rate_at_batch(laws, question)
+    pair = optimum.best_pair(laws, replace(question, batch_size=None))
     answer = composition.composed(found.point, question, laws.options.interval)
-    refusal = _refuse(laws, question, found, answer)
+    errors, of_composition = (
+        composition.composition_covariance(question),
+        composition.composition_sentences(question),
+    )
+    best = None
+    if pair is not None and pair.route == "surface":
+        best = composition.composed(
+            pair.point, replace(question, batch_size=None), laws.options.interval
+        )
+    refusal = refuse_answer(laws, question, found, answer)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
+    cost = None if best is None else batch_cost(laws, answer.batch_size.value, best)
+    regret = optimum.expected_regret(laws, question, found, errors)
     warnings = (
         *above_stable_rates(laws, question, answer),
         *unseen,
         *laws.warnings,
         *assumptions(laws, found.route),
-        *composition.composition_sentences(question),
+        *of_composition,
     )
-    prediction = _prediction(laws, question, found, answer, warnings)
-    pair = optimum.best_pair(laws, replace(question, batch_size=None))
-    if pair is None or pair.route != "surface":
-        return replace(prediction, batch_size_given=True)
-    best = composition.composed(
-        pair.point, replace(question, batch_size=None), laws.options.interval
-    )
-    cost = batch_cost(laws, answer.batch_size.value, best)
+    prediction = _prediction(laws, question, found, answer, regret, warnings)
     return replace(prediction, batch_size_given=True, best=best, batch_size_cost=cost)
-
-
-def _no_place(laws: Laws) -> tuple[Refusal, ...]:
-    """The surface answers at a size; which one stands in for none is known from the iso-loss laws, and these were refused."""
-    return tuple(
-        Refusal(
-            RefusalReason.LAW_REFUSED,
-            f"These laws answer only if the size of your model is named: {why.message}",
-            law_figures(why),
-        )
-        for why in laws.refusals[:1]
-    )
-
-
-def _refuse(
-    laws: Laws, question: Question, found: optimum.Optimum, answer: Point
-) -> Refusal | None:
-    return (
-        implausible(laws, found.point)
-        or optimum.too_vague(laws, found)
-        or too_far(laws, question, optimum.expected_regret(laws, question, found).tokens)
-        # Last: where nothing is known, the batch size that a budget has few steps of is no finding.
-        or too_few_steps(laws, question, answer.batch_size.value)
-    )
-
-
-def _affordable(laws: Laws, question: Question, answer: Point) -> BatchSizeRange | None:
-    if question.tolerance is None:
-        return None
-    return affordable(laws, question.tolerance, answer, largest_batch(laws, question))
-
-
-def _rounds_far(question: Question, batch_size: float) -> bool:
-    """Whether the multiple that is wanted is so far from the best batch size that another learning rate is best there."""
-    if question.log_params is None or question.multiple == 1:
-        return False
-    return is_far(batch_size, question.multiple)
 
 
 def _prediction(
@@ -247,30 +192,23 @@ def _prediction(
     question: Question,
     found: optimum.Optimum,
     answer: Point,
+    regret: optimum.ExpectedRegret,
     warnings: tuple[str, ...],
 ) -> Prediction:
-    level, length = laws.options.interval, float(laws.sequence_length or 1)
-    batch, equivalent = answer.batch_size, question.log_equivalent
-    past = (
-        None
-        if equivalent is None
-        else optimum.exponential(float(equivalent[0]), equivalent[1:], level)
-    )
-    errors = found.covariance + composition.composition_covariance(question)
-    regret = optimum.expected_regret(laws, question, replace(found, covariance=errors))
+    length, batch = float(laws.sequence_length or 1), answer.batch_size
     return Prediction(
         learning_rate=answer.learning_rate,
         batch_size=batch,
         batch_size_raw=batch.value,
         batch_size_tokens=Interval(batch.value * length, batch.low * length, batch.high * length),
-        target_loss=optimum.target_loss(laws, question),
-        equivalent_flops=past,
+        target_loss=question.target_loss,
+        equivalent_flops=question.equivalent_flops,
         cpt_flops=question.cpt_flops,
-        total_flops=optimum.exponential(question.log_flops, question.log_total[1:], level),
+        total_flops=question.total_flops,
         extrapolation=_extrapolation(laws, question),
         route=found.route,
         variants=_variants(laws, question, found),
-        interval_level=level,
+        interval_level=laws.options.interval,
         provisional=laws.status == "provisional",
         expected_regret=regret.nats,
         expected_regret_flops=regret.flops,
@@ -303,7 +241,7 @@ def _with_context(
 
 
 def _extrapolation(laws: Laws, question: Question) -> Extrapolation:
-    target, lowest = optimum.target_loss(laws, question), laws.data.lowest_loss
+    target, lowest = question.target_loss, laws.data.lowest_loss
     flops, log_params = float(np.exp(question.log_flops)), question.log_params
     factor = None if log_params is None else float(np.exp(log_params)) / max(laws.data.sizes)
     return Extrapolation(
@@ -319,17 +257,98 @@ def _variants(laws: Laws, question: Question, found: optimum.Optimum) -> dict[st
     if question.cpt_flops is None or not question.composes:
         return {}
     level, other = laws.options.interval, composition.other_composition(question.composition)
-    by_other = replace(question, composition=other)
-    variants = {other.lower(): composition.composed(found.point, by_other, level)}
     budgets = {"A": question.cpt_flops}
     if question.past_flops is not None:
         budgets["B"] = question.cpt_flops + question.past_flops
-    for name, flops in budgets.items():
-        there = question.at(laws, flops)
-        if found.route == "fixed-batch":
-            point: optimum.Optimum | None = optimum.rate_at_batch(laws, there)
-        else:
-            point = optimum.best_pair(laws, there)
-        if point is not None and point.route == found.route:
-            variants[name] = composition.composed(point.point, there, level)
+    asked = {name: question.at(laws, flops) for name, flops in budgets.items()}
+    found_there = {name: optimum.by_route(laws, asked[name], found.route) for name in asked}
+    variants = {
+        other.lower(): composition.composed(
+            found.point, replace(question, composition=other), level
+        )
+    }
+    for name, there in found_there.items():
+        if there is not None:
+            variants[name] = composition.composed(there.point, asked[name], level)
     return variants
+
+
+# ---------------------------------------------------- what an answer rests on, and what speaks against it
+
+
+def assumptions(laws: Laws, route: Route) -> tuple[str, ...]:
+    """What the sweep itself cannot show."""
+    found = []
+    if route == "surface":
+        found += [
+            f"The {name.replace('_', ' ')}'s trend over sizes may be noise (without it the largest size was predicted better), so "
+            "only half of it is applied."
+            for name in laws.surface.halved_trends
+        ]
+        if laws.options.form == "LinearInLogCompute":
+            found.append(
+                "The iso-loss laws were refused, and only they have the form LinearInLogCompute. The joint surface answers instead: "
+                "its optima are power laws of size and tokens."
+            )
+    sizes = len(laws.data.sizes)
+    if 0 < sizes < FEWEST_SIZES:
+        found.append(
+            f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "
+            "as much as published sweeps show."
+        )
+    return tuple(found)
+
+
+def size_answered_for(laws: Laws, question: Question) -> list[str]:
+    """The size that stands in for one that was not given, and the one that the given FLOPs per token are of."""
+    if question.log_params is not None or question.place is None:
+        return []
+    params, tokens = (float(np.exp(at[0])) for at in question.place)
+    sentence = (
+        f"No target size was given: the answer is for {params:.3g} parameters and {tokens:.3g} tokens, the ratio of the two that "
+        "needs the least compute in this sweep."
+    )
+    given, total = question.flops_per_token, float(np.exp(question.log_flops))
+    if given is None:
+        return [f"{sentence} Name the size of your model if it is another."]
+    own = given / laws.surface.flops_per_token_per_param
+    return [
+        f"{sentence} The given {given:.3g} FLOPs per token fit about {own:.3g} parameters, trained on "
+        f"{total / given:.3g} tokens: give the size of your model for an answer at it."
+    ]
+
+
+def above_stable_rates(laws: Laws, question: Question, answer: Point) -> list[str]:
+    """A sentence if it is above every learning rate that runs of the sweep survived nearby, and a higher one diverged there.
+
+    A parabola through the runs that did not diverge knows nothing of the edge behind them, and its minimum can lie beyond it.
+    """
+    nearest = _nearest(laws, question, answer)
+    if (
+        nearest is None
+        or nearest.diverged is None
+        or answer.learning_rate.value <= nearest.highest
+    ):
+        return []
+    return [
+        f"The answer, {answer.learning_rate.value:.3g}, is above every learning rate that was stable nearby: with "
+        f"{nearest.params:.3g} parameters and a batch size of {nearest.batch_size:g} sequences, {nearest.highest:.3g} did not "
+        f"diverge and {nearest.diverged:.3g} did. Use {nearest.highest:.3g}, or train one between them first."
+    ]
+
+
+def _nearest(laws: Laws, question: Question, answer: Point) -> StableRate | None:
+    """Of the nearest size, the nearest batch size; of the largest size if the question names none."""
+    rates = laws.data.stable_rates
+    if not rates:
+        return None
+    log_params = question.log_params
+    if log_params is None:
+        log_params = float(np.log(max(rate.params for rate in rates)))
+    return min(
+        rates,
+        key=lambda rate: (
+            abs(np.log(rate.params) - log_params),
+            abs(np.log(rate.batch_size / answer.batch_size.value)),
+        ),
+    )

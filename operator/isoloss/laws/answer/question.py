@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import interval
+from isoloss.laws.bootstrap import exponential, interval
 from isoloss.laws.curves import LossCurve, count_draws, with_draws
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, PredictionQuery
 
 MOST_BELOW = 0.1
@@ -31,8 +31,12 @@ class Question:
     """Of the target; None: not known."""
     log_total: Array
     """(draws,) ln C_total."""
-    log_equivalent: Array | None
-    """(draws,) ln C_pre; None if the total was given."""
+    total_flops: Interval
+    """C_total."""
+    equivalent_flops: Interval | None
+    """C_pre; None if the total was given."""
+    target_loss: Interval | None
+    """L at C_total, nats per token; None if the loss-compute law was refused."""
     cpt_flops: float | None
     """None if the total was given."""
     place: tuple[Array, Array] | None
@@ -72,36 +76,46 @@ class Question:
         log_params, log_tokens = self.place
         return float(np.exp(log_tokens[0] - log_params[0]))
 
-    def at_batch(self, batch_size: float) -> Question:
-        """For the learning rate at this batch size, in sequences of the laws."""
-        return replace(self, batch_size=batch_size, tolerance=None)
-
     def at(self, laws: Laws, flops: float) -> Question:
         """With this total compute, known exactly."""
         total = np.full_like(self.log_total, np.log(flops))
         place = _place(laws, self.log_params, self.flops_per_token, total)
-        return replace(self, log_total=total, log_equivalent=None, place=place)
+        return replace(
+            self,
+            log_total=total,
+            total_flops=Interval(flops, flops, flops),
+            equivalent_flops=None,
+            target_loss=_target_loss(laws, total),
+            place=place,
+        )
 
 
 def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
-    """The question, if its compute is known. What query_refusals.py refuses must have been ruled out."""
-    params = query.params
-    per_token = flops_per_token(laws, query)
-    compute = _compute(laws, query, budget_flops(laws, query))
+    """The question, if its compute is known. What `refuse_query` refuses must have been ruled out."""
+    params, level = query.params, laws.options.interval
+    per_token, budget = flops_per_token(laws, query), budget_flops(laws, query)
+    compute = _compute(laws, query, budget)
     if isinstance(compute, Refusal):
         return compute
     equivalent, total = compute
+    target_loss = _target_loss(laws, total)
+    past = None
+    if equivalent is not None:
+        past = exponential(float(equivalent[0]), equivalent[1:], level)
+    total_flops = exponential(float(total[0]), total[1:], level)
     log_params = None if params is None else float(np.log(params))
     ratio = 1.0
     if query.sequence_length is not None and laws.sequence_length is not None:
         ratio = query.sequence_length / laws.sequence_length
-    past = query.pretraining_tokens
+    own_tokens = query.pretraining_tokens
     return Question(
         log_params=log_params,
         flops_per_token=per_token,
         log_total=total,
-        log_equivalent=equivalent,
-        cpt_flops=budget_flops(laws, query),
+        total_flops=total_flops,
+        equivalent_flops=past,
+        target_loss=target_loss,
+        cpt_flops=budget,
         place=_place(laws, log_params, per_token, total),
         batch_size=None if query.batch_size is None else query.batch_size * ratio,
         multiple=query.round_to * ratio,
@@ -109,7 +123,7 @@ def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
         composition=query.composition,
         composition_error=query.composition_error,
         composes=composes(laws),
-        past_flops=None if past is None or per_token is None else past * per_token,
+        past_flops=None if own_tokens is None or per_token is None else own_tokens * per_token,
         pretraining_rate=query.pretraining_learning_rate,
     )
 
@@ -133,10 +147,18 @@ def budget_flops(laws: Laws, query: PredictionQuery) -> float | None:
     return query.cpt_tokens * (flops_per_token(laws, query) or 0.0)
 
 
-def loss_curve(laws: Laws, count: int) -> LossCurve | None:
+def _loss_curve(laws: Laws, count: int) -> LossCurve | None:
     """L(C) and `count` of its draws, the estimate first; None if it was refused."""
     curve = laws.loss_compute.curve
     return None if curve is None else with_draws(curve, laws.draws.loss_compute, count)
+
+
+def _target_loss(laws: Laws, total: Array) -> Interval | None:
+    curve = _loss_curve(laws, len(total) - 1)
+    if curve is None:
+        return None
+    losses = curve.loss(total)
+    return interval(float(losses[0]), losses[1:], laws.options.interval)
 
 
 def _place(
@@ -159,8 +181,8 @@ def _compute(
     if not composes(laws):
         assert budget is not None
         return None, np.full(count + 1, np.log(budget))
-    curve, loss = loss_curve(laws, count), query.initial_loss
-    assert curve is not None and loss is not None and budget is not None  # noqa: PT018  (query_refusals.py)
+    curve, loss = _loss_curve(laws, count), query.initial_loss
+    assert curve is not None and loss is not None and budget is not None  # noqa: PT018  (refuse_query)
     error = query.initial_loss_standard_error
     rng = np.random.default_rng([laws.options.seed, 3])
     errors = rng.standard_normal(count + 1)
