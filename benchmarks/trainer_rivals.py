@@ -14,7 +14,7 @@ import torch
 from benchmarks.packaged_rivals import Packaged, why_not
 from isoloss_contract.footprint import Precision
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
-from isoloss_trainer.kernels import preferred_kernels
+from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World

@@ -14,7 +14,7 @@ import torch
 
 from isoloss_contract.footprint import Footprint, sequences_beside_state
 from isoloss_contract.memory import DEVICES, USABLE_SHARE
-from isoloss_trainer.memory import footprint, host_footprint
+from isoloss_trainer.learner import footprint, host_footprint
 from isoloss_trainer.model import build_network
 from tests.support.models import SHAPES, example_model
 from tests.support.published_configs import LLAMA_3_8B

@@ -77,7 +77,7 @@ def agreement(setting: Setting) -> Found:
 
 
 def attention(setting: Setting) -> Found:
-    """What attention takes with each kernel: runs take the first of kernels.ORDER that can run."""
+    """What attention takes with each kernel: runs take the first of attention.ORDER that can run."""
     models = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_MODELS
     return {name: attention_times(name, setting.device, toy=setting.toy) for name in models}
 

@@ -14,9 +14,14 @@ import torch
 
 from benchmarks.trainer_rivals import point_of
 from isoloss_contract.footprint import Precision
-from isoloss_trainer.attention import causal_attention, head_sizes
+from isoloss_trainer.attention import (
+    ORDER,
+    causal_attention,
+    deterministic_kernels,
+    head_sizes,
+    preferred_kernels,
+)
 from isoloss_trainer.checkpoint import Tensors
-from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.world import World

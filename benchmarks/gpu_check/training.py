@@ -16,12 +16,11 @@ from benchmarks.gpu_check.steps import TOY_LENGTH, learner_of, seconds
 from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import TrainingState
+from isoloss_trainer.attention import describe_kernels, preferred_kernels
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.evaluation import run_losses
-from isoloss_trainer.kernels import describe_kernels, preferred_kernels
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, footprint
 from isoloss_trainer.log import Log
-from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network
 from tests.support.models import example_model
 

@@ -12,10 +12,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from isoloss_contract import layout, records
 from isoloss_contract.store import Store
-from isoloss_trainer.attempt import Attempt, Fence
+from isoloss_trainer.attempt import Attempt, Fence, Reporter
 from isoloss_trainer.checkpoint import CheckpointManifest, Index
 from isoloss_trainer.learner import Learner, StepFacts, local
 from isoloss_trainer.log import Log
+from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.world import World
@@ -182,6 +183,11 @@ def attempt(task: records.TrainTask, data: PreparedData) -> Attempt:
     return Attempt(
         task, store, data, Path("/nonexistent"), fence, World(), Interruption(), quiet()
     )
+
+
+def run_of(attempt: Attempt) -> PointRun:
+    """The run of an attempt that reports nothing."""
+    return PointRun(attempt, Reporter(attempt))
 
 
 def part_of(learner: Learner, part: str = "weights") -> torch.Tensor:

@@ -30,7 +30,7 @@ from tests.support.warm_python import WarmPython
 PRELUDE = """
 import torch.distributed
 import torch.utils.flop_counter
-import isoloss_trainer.evaluate, isoloss_trainer.launch, isoloss_trainer.memory, isoloss_trainer.train
+import isoloss_trainer.evaluate, isoloss_trainer.launch, isoloss_trainer.learner, isoloss_trainer.train
 from isoloss_trainer.model import build_network
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE
 for config in (LLAMA, DEEPSEEK, QWEN3_MOE):

@@ -7,8 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from isoloss_contract.footprint import Precision
-from isoloss_trainer.attention import NAME, causal_attention
-from isoloss_trainer.kernels import describe_kernels, preferred_kernels
+from isoloss_trainer.attention import NAME, causal_attention, describe_kernels, preferred_kernels
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, SEQUENCE_LENGTH

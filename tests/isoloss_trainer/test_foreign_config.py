@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from isoloss_trainer.foreign_config import contradiction
-from isoloss_trainer.foreign_model import load_network, load_shapes
+from isoloss_trainer.foreign_model import contradiction, load_network, load_shapes
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadData
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH, uri

@@ -48,6 +48,7 @@ from tests.isoloss_trainer.builders import (
     last_state,
     part_of,
     quiet,
+    run_of,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_shared_state import leave_state, take_state
@@ -58,7 +59,7 @@ ALONE = World()
 
 def point_run(prepared: Prepared, **changes: Any) -> PointRun:
     data = prepared.data
-    return PointRun(attempt(prepared.train_task(**changes), data))
+    return run_of(attempt(prepared.train_task(**changes), data))
 
 
 def batches(run: PointRun, count: int) -> list[torch.Tensor]:

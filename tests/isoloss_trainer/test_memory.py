@@ -11,19 +11,12 @@ from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.models import SUPPORTED_MODEL_TYPES, model_shape
 from isoloss_trainer import learner as learning
-from isoloss_trainer.learner import Learner
-from isoloss_trainer.memory import footprint, host_footprint, micro_batch, plan, shape_of
+from isoloss_trainer.learner import Learner, footprint, host_footprint, micro_batch, plan, shape_of
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 from scripts.memory_table import LIKES
-from tests.isoloss_trainer.builders import (
-    DEEPSEEK,
-    LLAMA,
-    QWEN3,
-    QWEN3_MOE,
-    SEQUENCE_LENGTH,
-)
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
 from tests.support.models import example_model

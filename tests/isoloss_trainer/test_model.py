@@ -16,7 +16,7 @@ from isoloss_operator.planning.models import (
     unknown_keys,
 )
 from isoloss_trainer import attention
-from isoloss_trainer.kernels import describe_kernels
+from isoloss_trainer.attention import describe_kernels
 from isoloss_trainer.model import (
     JOINING,
     LanguageModel,

@@ -31,9 +31,9 @@ from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.models import checkpoint_model, parameter_counts
 from isoloss_trainer.attempt import Attempt, Claim, Fence, MicroBatch, TrainingState
+from isoloss_trainer.attention import deterministic_kernels
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, write_tensors
 from isoloss_trainer.evaluation import ValidationSet
-from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
@@ -62,6 +62,7 @@ from tests.isoloss_trainer.builders import (
     make_tokenizer,
     part_of,
     quiet,
+    run_of,
     spoil_weights,
     stop_during_step,
     uri,
@@ -194,7 +195,7 @@ def test_seeds_differ(prepared: Prepared) -> None:
 def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
     """Two batches of 2 are the batch of 4 in the data they hold."""
     data = prepared.data
-    runs = [PointRun(attempt(prepared.train_task(batch_size=b), data)) for b in (2, 4)]
+    runs = [run_of(attempt(prepared.train_task(batch_size=b), data)) for b in (2, 4)]
     small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
     assert torch.equal(small, runs[1].sequences.read(0, 4))
 
@@ -619,7 +620,7 @@ def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
     began = attempt(task, prepared.data)
     began = replace(began, clock=lambda: now[0], grace_seconds=grace, log=Log(output))
     began.fence.acquire()
-    saving, state = PointRun(began).saving, TrainingState(step=1)
+    saving, state = run_of(began).saving, TrainingState(step=1)
     saved_at = 0.0
     for wait in (first, interval, interval):
         for seconds, is_due in ((wait - 1, False), (wait, True)):
@@ -639,7 +640,7 @@ def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
 def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:
     task = prepared.train_task(model=DEEPSEEK)
     stop_at(task, 2)
-    learner = PointRun(attempt(task, prepared.data)).learner
+    learner = run_of(attempt(task, prepared.data)).learner
     kept = Checkpoints(prepared.store, task.point.key, 2, lambda: None, quiet())
     manifest = kept.restore(learner.on_host())
     assert manifest is not None
@@ -748,7 +749,7 @@ def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None
     task = prepared.train_task()
     data = prepared.data
     for processes, accelerated, wanted in ((1, False, 1), (8, False, 4), (1, True, 4)):
-        point_run = PointRun(attempt(task, data))
+        point_run = run_of(attempt(task, data))
         point_run.state.micro_batch = MicroBatch(
             sequences=1, processes=processes, accelerated=accelerated
         )
@@ -1245,7 +1246,7 @@ def test_a_stop_writes_a_failed_checkpoint_of_where_the_run_stands_again(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = prepared.train_task()
-    current = PointRun(attempt(task, prepared.data))
+    current = run_of(attempt(task, prepared.data))
     saving, state = current.saving, TrainingState(step=3)
     folder = layout.point_checkpoints(task.point.key)
     current.attempt.fence.acquire()

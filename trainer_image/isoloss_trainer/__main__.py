@@ -146,7 +146,7 @@ def _processes(
 
 def _print_plan(task: records.PrepareTask | records.TrainTask | records.EvaluateTask) -> int:
     """Print which accelerators a train task fits on; nothing is run."""
-    from isoloss_trainer.memory import plan
+    from isoloss_trainer.learner import plan
 
     assert isinstance(task, records.TrainTask)
     print(plan(task))

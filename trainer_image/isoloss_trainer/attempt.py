@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -38,6 +38,9 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import ClaimedElsewhere, Interrupted, Interruption
 from isoloss_trainer.world import World
+
+if TYPE_CHECKING:
+    from isoloss_trainer.evaluation import Loss, Losses
 
 # ------------------------------------------------------------------------------ what it has at hand
 
@@ -426,11 +429,38 @@ class TrainingState(records.Record, frozen=False):
         self.training_loss_steps += 1
         return False
 
+    def evaluated(self, tokens: int, raw: Losses, averaged: Losses) -> records.TrajectoryRow:
+        """An evaluation of the raw and the averaged weights where the run stands; losses that are not finite become None."""
+        (loss, domains), (averaged_loss, averaged_domains) = raw, averaged
+        return records.TrajectoryRow(
+            step=self.step,
+            tokens=tokens,
+            loss=_finite(loss.value),
+            loss_standard_error=_finite(loss.standard_error),
+            averaged_loss=_finite(averaged_loss.value),
+            averaged_loss_standard_error=_finite(averaged_loss.standard_error),
+            domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
+            **self.means(),
+        )
+
     def take_evaluation(self, row: records.TrajectoryRow) -> None:
         """Extend the trajectory by a scheduled evaluation."""
         self.trajectory = (*self.trajectory, row)
         self.training_loss_sum = self.logit_offset_sum = self.gradient_norm_sum = 0.0
         self.clipped_steps = self.training_loss_steps = 0
+
+
+def _domain(raw: Loss, averaged: Loss) -> records.DomainLoss:
+    return records.DomainLoss(
+        loss=_finite(raw.value),
+        standard_error=_finite(raw.standard_error),
+        averaged_loss=_finite(averaged.value),
+        averaged_standard_error=_finite(averaged.standard_error),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, E
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer import foreign_model
 from isoloss_trainer.attempt import versions
+from isoloss_trainer.attention import computing_type, preferred_kernels
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_tokens import (
     LONGEST_SHARE,
@@ -27,7 +28,6 @@ from isoloss_trainer.foreign_tokens import (
     is_same_tokenizer,
     own_tokenizer,
 )
-from isoloss_trainer.kernels import computing_type, preferred_kernels
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes

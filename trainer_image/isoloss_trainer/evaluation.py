@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isoloss_contract.records import DomainLoss, TrajectoryRow
-from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
@@ -189,33 +187,3 @@ def bytes_per_token(data: PreparedData, mixture: Mapping[str, float]) -> float:
 
 Losses = tuple[Loss, dict[str, Loss]]
 """Losses of the mixture and of each domain."""
-
-
-def trajectory_row(
-    state: TrainingState, tokens: int, raw: Losses, averaged: Losses
-) -> TrajectoryRow:
-    """An evaluation of the raw and the averaged weights; losses that are not finite become None."""
-    (loss, domains), (averaged_loss, averaged_domains) = raw, averaged
-    return TrajectoryRow(
-        step=state.step,
-        tokens=tokens,
-        loss=_finite(loss.value),
-        loss_standard_error=_finite(loss.standard_error),
-        averaged_loss=_finite(averaged_loss.value),
-        averaged_loss_standard_error=_finite(averaged_loss.standard_error),
-        domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
-        **state.means(),
-    )
-
-
-def _domain(raw: Loss, averaged: Loss) -> DomainLoss:
-    return DomainLoss(
-        loss=_finite(raw.value),
-        standard_error=_finite(raw.standard_error),
-        averaged_loss=_finite(averaged.value),
-        averaged_standard_error=_finite(averaged.standard_error),
-    )
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -22,10 +22,10 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import Patience, Store
+from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import measure as measured
 from isoloss_trainer.hub import SCHEME, directory
-from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import POSITIONS

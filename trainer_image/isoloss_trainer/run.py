@@ -12,11 +12,7 @@ import torch
 
 from isoloss_contract import layout
 from isoloss_contract.checkpointing import Checkpointing
-from isoloss_contract.records import (
-    Outcome,
-    PointResult,
-    TrajectoryRow,
-)
+from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer import evaluation, model
@@ -31,16 +27,11 @@ from isoloss_trainer.attempt import (
     trajectory_text,
     versions,
 )
+from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.foreign_model import check_config, fetching, load_weights
 from isoloss_trainer.foreign_tokens import check_same_tokenizer
-from isoloss_trainer.kernels import preferred_kernels
-from isoloss_trainer.learner import (
-    CPU_TOKENS,
-    Learner,
-    StepFacts,
-    time_constants,
-)
+from isoloss_trainer.learner import CPU_TOKENS, Learner, StepFacts, time_constants
 from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
@@ -82,9 +73,8 @@ def run_point(attempt: Attempt) -> PointResult:
 class PointRun:
     """A run: `state` and the learner's tensors are what it has become, all else follows from the task."""
 
-    def __init__(self, attempt: Attempt, reporter: Reporter | None = None) -> None:
-        """Build model, learner and data. Nothing is reported without `reporter`. Raises BadConfiguration and
-        BadData if they do not fit together."""
+    def __init__(self, attempt: Attempt, reporter: Reporter) -> None:
+        """Build model, learner and data. Raises BadConfiguration and BadData if they do not fit together."""
         self.attempt, self.point = attempt, attempt.task.point
         point, data, world = self.point, attempt.data, attempt.world
         self.stopwatch = Stopwatch()
@@ -105,7 +95,7 @@ class PointRun:
         self._validation = evaluation.ValidationSet(data, point.mixture, limit)
 
         self.saving = Saving(attempt, self.learner, self.timetable, self.stopwatch)
-        self._reporter = reporter or Reporter(attempt)
+        self._reporter = reporter
         self._log = RunLog(
             attempt, self.learner, self._meter, self.stopwatch, self.parameters.active
         )
@@ -281,7 +271,7 @@ class PointRun:
         raw = self._losses(check)
         with self.learner.averaged():
             averaged = self._losses(check)
-        row = evaluation.trajectory_row(self.state, self.tokens, raw, averaged)
+        row = self.state.evaluated(self.tokens, raw, averaged)
         if row.loss is None:
             self.ending = Ending.divergence(self.tokens)
         self._log.evaluation(row)

@@ -20,8 +20,12 @@ import torch
 
 from isoloss_contract.records import ParameterCounts, TrajectoryRow
 from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
-from isoloss_trainer.attention import attention_shapes, head_sizes
-from isoloss_trainer.kernels import computing_type, describe_kernels
+from isoloss_trainer.attention import (
+    attention_shapes,
+    computing_type,
+    describe_kernels,
+    head_sizes,
+)
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import BadConfiguration

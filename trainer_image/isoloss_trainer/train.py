@@ -14,13 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
-from isoloss_contract.records import (
-    GRACE_VARIABLE,
-    Outcome,
-    PointConfig,
-    PointResult,
-    TrainTask,
-)
+from isoloss_contract.records import GRACE_VARIABLE, Outcome, PointConfig, PointResult, TrainTask
 from isoloss_contract.store import Store, StoreError
 from isoloss_trainer import termination
 from isoloss_trainer.attempt import Attempt, Fence, stored_result
@@ -92,7 +86,7 @@ def _release(attempt: Attempt) -> None:
 def _join_and_run(attempt: Attempt) -> PointResult:
     if attempt.world.size == 1:
         attempt.interruption.check()
-    from isoloss_trainer.kernels import deterministic_kernels
+    from isoloss_trainer.attention import deterministic_kernels
     from isoloss_trainer.run import run_point
 
     fetches = attempt.task.point.initial_weights is not None
