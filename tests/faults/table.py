@@ -36,15 +36,19 @@ HEAD = """# Fault matrix
 
 Written by `make faults`, which injects each fault into a run against a real API server and a real S3 server. The
 operator is its real process with the chart's rights, behind two proxies that count its calls and make them fail; a
-simulator ends its pods with real records in the store. Each row has a sweep of 12 points and `parallelism: 4`, kills
-after the N-th write one of 30 points and `parallelism: 6`, a search one of six points with its optimum beyond the
-grid, a sweep around an answer five points beside the 18 of the laws and the prediction that it judges.
+simulator ends its pods with real records in the store.
 
-A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
-what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times,
-those of the store last 15 s (unwritable objects 45 s). *Lost* are points that ended differently from that run, *again*
-trainings that repeated tokens without need, *most* the most points of one owner at work at once, *seen* the
-additional reasons of conditions and Warning events. Rows that are not played again keep their line and date (UTC).
+Most rows have a sweep of 12 points and `parallelism: 4`. Kills after the N-th write have 30 points and
+`parallelism: 6`, a search has six points with its optimum beyond the grid, and a sweep around an answer has five
+points, the 18 of the laws and the prediction that it judges.
+
+A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, and no point is charged for
+what is not its fault. Ledger, laws and answer must end as in an undisturbed run. Faults of API calls happen 12 times,
+those of the store last 15 s (unwritable objects 45 s).
+
+*Lost* are points that ended differently from that run, *again* trainings that repeated tokens without need. *Most* is
+the largest number of points of one owner at work at once. *Seen* are the additional reasons of conditions and Warning
+events. Rows that are not played again keep their line and date (UTC).
 
 {summary}
 """
