@@ -1,8 +1,8 @@
 """Sequential search against training everything.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--sweeps N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
-Worlds are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
+Sweeps are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
 remain) and synthetic surfaces with trajectories and noise. Both are charged for the tokens that they
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
 largest size and its tokens, and beyond (synthetic: at 10 times the compute; published: the dearest cell of a
@@ -32,46 +32,48 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
 from benchmarks.search import scores, strategies
-from benchmarks.search.published import replay, table_worlds
-from benchmarks.search.worlds import World, synthetic_worlds
+from benchmarks.search.published import replay, replayed_sweeps
+from benchmarks.search.sweeps import KnownSweep, synthetic_sweeps
 from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
 from isoloss_operator.api import Search
 
 QUICK_EVERY = 24
-"""Of the synthetic worlds, how many a quick run skips to the next."""
+"""Of the synthetic sweeps, how many a quick run skips to the next."""
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
 REPLICATES = Search().replicates
 """What a sweep repeats by default."""
 
 
-def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
+def all_sweeps(data: str | None, seeds: int, draw: int = 0) -> Iterator[KnownSweep]:
     """Published windows where the tables are at hand, then synthetic surfaces; another `draw` has other ones."""
     folder = data_folder(data)
     for name, file in (("dense", DENSE), ("mixtures", MOE)):
         if (folder / file).exists():
-            yield from table_worlds(replay(name, load(folder / file)), draw)
-    yield from synthetic_worlds(range(draw * seeds, (draw + 1) * seeds))
+            yield from replayed_sweeps(replay(name, load(folder / file)), draw)
+    yield from synthetic_sweeps(range(draw * seeds, (draw + 1) * seeds))
 
 
-def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[scores.Result]:
-    """Both in one world; a search repeats runs where the world has other seeds."""
+def compare(
+    sweep: KnownSweep, replicates: int = REPLICATES, samples: int = 60
+) -> list[scores.Result]:
+    """Both in one sweep; a search repeats runs where the sweep has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
-    additions = ADDED_PER_SIZE * len(world.sizes)
+    additions = ADDED_PER_SIZE * len(sweep.sizes)
     options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
     ways = {
-        scores.EXHAUSTIVE: strategies.exhaustive(world),
-        scores.SEQUENTIAL: strategies.sequential(options)(world),
+        scores.EXHAUSTIVE: strategies.exhaustive(sweep),
+        scores.SEQUENTIAL: strategies.sequential(options)(sweep),
     }
-    return [scores.judge(world, name, way, fit) for name, way in ways.items()]
+    return [scores.judge(sweep, name, way, fit) for name, way in ways.items()]
 
 
 def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
-    """The lines: over all worlds but those whose optimum is outside, then by kind."""
+    """The lines: over all sweeps but those whose optimum is outside, then by kind."""
     yield scores.HEADER
     for group in ("dense", "mixtures", "synthetic", ""):
-        chosen = [r for r in results if group in r[0].world and r[0].place != "outside"]
+        chosen = [r for r in results if group in r[0].sweep and r[0].place != "outside"]
         yield from _line_of(f"{group or 'all'}: {scores.SEQUENTIAL}", chosen)
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
@@ -79,10 +81,10 @@ def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     for place in ("inside", "near", "edge", "outside"):
         yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
     for word in (*scores.GRIDS, *(f" {count} sizes" for count in (2, 3, 4, 5)), "0.0015", "0.004"):
-        found = [r for r in results if word in r[0].world and r[0].place != "outside"]
+        found = [r for r in results if word in r[0].sweep and r[0].place != "outside"]
         yield from _line_of(word.strip(), found)
     for group in ("dense", "mixtures", "synthetic"):
-        yield scores.expected(group, [r[1] for r in results if group in r[0].world])
+        yield scores.expected(group, [r[1] for r in results if group in r[0].sweep])
     yield scores.mended([r[1] for r in results])
     yield scores.placing([r[0] for r in results], [r[1] for r in results])
     within = [r for r in results if r[0].place != "outside"]
@@ -98,10 +100,10 @@ def main() -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
-    parser.add_argument("--quick", action="store_true", help="a few synthetic worlds, in seconds")
-    parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
-    parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
-    parser.add_argument("--seeds", type=int, default=2, help="synthetic worlds of each kind")
+    parser.add_argument("--quick", action="store_true", help="a few synthetic sweeps, in seconds")
+    parser.add_argument("--sweeps", type=int, help="only so many, drawn at random")
+    parser.add_argument("--jobs", type=int, default=1, help="sweeps at a time")
+    parser.add_argument("--seeds", type=int, default=2, help="synthetic sweeps of each kind")
     parser.add_argument("--draw", type=int, default=0, help="another draw of windows and seeds")
     parser.add_argument(
         "--replicates",
@@ -113,13 +115,13 @@ def main() -> int:
     judged = partial(compare, replicates=given.replicates)
     code = tell_missing(given.data)
     if given.quick:
-        chosen = islice(synthetic_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
-        print("\n".join(table([judged(world) for world in chosen])))
+        chosen = islice(synthetic_sweeps(range(given.seeds)), 0, None, QUICK_EVERY)
+        print("\n".join(table([judged(sweep) for sweep in chosen])))
         return code
-    worlds = list(all_worlds(given.data, given.seeds, given.draw))
-    random.Random(0).shuffle(worlds)  # so that a part of them is a fair sample
+    sweeps = list(all_sweeps(given.data, given.seeds, given.draw))
+    random.Random(0).shuffle(sweeps)  # so that a part of them is a fair sample
     with ProcessPoolExecutor(given.jobs) as pool:
-        results = list(pool.map(judged, worlds[: given.worlds]))
+        results = list(pool.map(judged, sweeps[: given.sweeps]))
     print("\n".join(table(results)))
     return code
 

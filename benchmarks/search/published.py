@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.science.cases import Truth
 from benchmarks.science.judging import Judge
 from benchmarks.science.tables import SEQUENCE, Table, lines
-from benchmarks.search import worlds
+from benchmarks.search import sweeps
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 
@@ -76,7 +76,7 @@ def _nearest(at: np.ndarray, value: float) -> int:
 
 
 @dataclass(frozen=True)
-class TableWorld(worlds.World):
+class ReplayedSweep(sweeps.KnownSweep):
     """A window of a published sweep, whose runs have final losses only.
 
     Runs of one configuration on fewer tokens, each decayed to its own end, stand in for one run's
@@ -116,13 +116,13 @@ class TableWorld(worlds.World):
         )
 
     @property
-    def beyond(self) -> worlds.Target | None:
+    def beyond(self) -> sweeps.Target | None:
         """The dearest cell of a larger size, at most ten times as dear."""
         cost = self.sizes[-1].params * self.sizes[-1].tokens
         larger = [
             (n, d)
             for n, d in self.source.judges
-            if n > self.sizes[-1].params and cost < n * d <= worlds.TEN_TIMES * cost
+            if n > self.sizes[-1].params and cost < n * d <= sweeps.TEN_TIMES * cost
         ]
         if not larger:
             return None
@@ -132,7 +132,7 @@ class TableWorld(worlds.World):
         return self.source.judges[params, tokens]
 
 
-def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
+def replayed_sweeps(source: Replay, seed: int = 0) -> Iterator[ReplayedSweep]:
     """Of every ladder and every grid from 3 x 3 to 5 x 5, a window per place of the optimum, at random."""
     rng = np.random.default_rng(seed)
     for cells in ladders(source):
@@ -140,12 +140,12 @@ def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
         for count in (3, 4, 5):
             windows = defaultdict(list)
             for rates, batches in _windows(source, count):
-                place = worlds.place_of(vertex, rates, batches)
+                place = sweeps.place_of(vertex, rates, batches)
                 if place in ("inside", "near") or _is_mendable(source, cells[-1], rates, batches):
                     windows[place].append((rates, batches))
             for place, found in sorted(windows.items()):
                 rates, batches = found[int(rng.integers(len(found)))]
-                yield _world(source, cells, rates, batches, place)
+                yield _sweep(source, cells, rates, batches, place)
 
 
 def _is_mendable(
@@ -154,7 +154,7 @@ def _is_mendable(
     """Whether the optimum is at most FAR lines outside, and what a search trains on its way there is published: the
     runs from the grid's nearest cell to the optimum's, and all about that: the laws ask for three lines each way."""
     vertex = source.judges[cell].vertex
-    if worlds.steps_outside(vertex, rates, batches) > FAR:
+    if sweeps.steps_outside(vertex, rates, batches) > FAR:
         return False
     ways, beside = [], []
     for at, values, published in zip(
@@ -223,16 +223,16 @@ def ladders(source: Replay) -> list[tuple[tuple[float, float], ...]]:
     return found
 
 
-def _world(
+def _sweep(
     source: Replay,
     cells: tuple[tuple[float, float], ...],
     rates: np.ndarray,
     batches: np.ndarray,
-    place: worlds.Place,
-) -> TableWorld:
+    place: sweeps.Place,
+) -> ReplayedSweep:
     sizes = tuple(
         Size(f"n{k}", n, d, tuple(map(float, batches)), tuple(map(float, rates)))
         for k, (n, d) in enumerate(cells)
     )
     grid = f"{len(rates)}x{len(batches)}"
-    return TableWorld(f"{source.name} {len(cells)} sizes {grid} {place}", sizes, place, source)
+    return ReplayedSweep(f"{source.name} {len(cells)} sizes {grid} {place}", sizes, place, source)

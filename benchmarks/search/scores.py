@@ -1,4 +1,4 @@
-"""What each strategy cost in a world, what it answers there, and the lines of the table."""
+"""What each strategy cost in a sweep, what it answers there, and the lines of the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.science.contenders import Answer, answering
 from benchmarks.science.scores import GOOD, Score, record
 from benchmarks.search.strategies import Searched
-from benchmarks.search.worlds import Target, World
+from benchmarks.search.sweeps import KnownSweep, Target
 from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss_operator.planning.search_cost import MEASURED, PARALLELISM, MeasuredShare
 
@@ -34,9 +34,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Result:
-    """Of one strategy in one world."""
+    """Of one strategy in one sweep."""
 
-    world: str
+    sweep: str
     place: str
     strategy: str
     share: float
@@ -54,21 +54,21 @@ class Result:
     """With each number of Jobs at a time of PARALLELISM, over the whole grids' with one; empty: not played in rounds."""
 
 
-def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
+def judge(sweep: KnownSweep, strategy: str, searched: Searched, options: FitOptions) -> Result:
     """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
     laws = fit_laws(searched.runs, options)
     answer = answering(laws)
-    beyond = world.beyond
-    whole = sum(size.grid_flops for size in world.sizes)
+    beyond = sweep.beyond
+    whole = sum(size.grid_flops for size in sweep.sizes)
     return Result(
-        world.name,
-        world.place,
+        sweep.name,
+        sweep.place,
         strategy,
         searched.flops / whole,
         searched.trained_flops / whole,
-        _judged(answer, world, world.here),
-        None if beyond is None else _judged(answer, world, beyond),
-        _is_surrounded(world.here, searched.runs),
+        _judged(answer, sweep, sweep.here),
+        None if beyond is None else _judged(answer, sweep, beyond),
+        _is_surrounded(sweep.here, searched.runs),
         laws.loss_compute.refusal is None,
         tuple(searched.elapsed(jobs) / whole for jobs in PARALLELISM) if searched.rounds else (),
     )
@@ -87,7 +87,7 @@ def _is_surrounded(target: Target, runs: Sequence[Run]) -> bool:
 
 
 def _judged(
-    ask: Callable[[float, float], Answer | None], world: World, target: Target
+    ask: Callable[[float, float], Answer | None], sweep: KnownSweep, target: Target
 ) -> Judged | None:
     answer = ask(target.params, target.tokens)
     if answer is None:
@@ -96,19 +96,19 @@ def _judged(
     regret = record(score, answer, target.truth)
     assert regret is not None  # there is an answer
     held = tuple(bool(error <= 1.0) for error, _ in score.errors)
-    return Judged(answer.log_rate, answer.log_batch, regret, held, world.expected_regret(target))
+    return Judged(answer.log_rate, answer.log_batch, regret, held, sweep.expected_regret(target))
 
 
 HEADER = (
-    f"{'':38s} {'worlds':>6s} {'FLOPs':>11s} {'trained':>7s} {'refused':>8s} {'instead':>8s} "
+    f"{'':38s} {'sweeps':>6s} {'FLOPs':>11s} {'trained':>7s} {'refused':>8s} {'instead':>8s} "
     f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s}"
 )
 
 
 def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
-    """One strategy beside Exhaustive (`base`, the same worlds in the same order).
+    """One strategy beside Exhaustive (`base`, the same sweeps in the same order).
 
-    FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
+    FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts sweeps that only Exhaustive answers, "instead" those that only this
     strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
     size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
     inside the 80% intervals.
@@ -162,7 +162,7 @@ def mended(found: Sequence[Result]) -> str:
 
 
 def placing(base: Sequence[Result], found: Sequence[Result]) -> str:
-    """In how many worlds the laws of a strategy can place checkpoints, beside Exhaustive (`base`)."""
+    """In how many sweeps the laws of a strategy can place checkpoints, beside Exhaustive (`base`)."""
     either = [
         (a.places_checkpoints, b.places_checkpoints) for a, b in zip(base, found, strict=True)
     ]
@@ -176,7 +176,7 @@ def placing(base: Sequence[Result], found: Sequence[Result]) -> str:
 
 
 GRIDS: dict[str, MeasuredShare] = {f"{each.lines}x{each.lines}": each for each in MEASURED}
-"""By the size of the grids, as worlds are named."""
+"""By the size of the grids, as sweeps are named."""
 
 
 def elapsed_table(base: Sequence[Result], found: Sequence[Result]) -> Iterator[str]:
@@ -187,7 +187,7 @@ def elapsed_table(base: Sequence[Result], found: Sequence[Result]) -> Iterator[s
     """
     yield f"{'Jobs at a time':38s}" + "".join(f"{jobs:18d}" for jobs in PARALLELISM)
     for grids in (*GRIDS, ""):
-        pairs = [(a, b) for a, b in zip(base, found, strict=True) if grids in b.world]
+        pairs = [(a, b) for a, b in zip(base, found, strict=True) if grids in b.sweep]
         if pairs:
             yield from _rows(grids or "all", [a for a, _ in pairs], [b for _, b in pairs])
     expected = [_expected(each) / np.array(each.elapsed) for each in found]
@@ -220,5 +220,5 @@ def _row(name: str, cells: Sequence[str]) -> str:
 
 def _expected(search: Result) -> np.ndarray:
     """By PARALLELISM, over the whole grids' time with one Job at a time."""
-    measured = next(GRIDS[name] for name in GRIDS if name in search.world)
+    measured = next(GRIDS[name] for name in GRIDS if name in search.sweep)
     return np.array([measured.mean / measured.jobs_at_work(jobs) for jobs in PARALLELISM])

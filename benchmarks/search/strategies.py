@@ -1,4 +1,4 @@
-"""The whole grid, and a search: each trains points of a world and returns what it has seen.
+"""The whole grid, and a search: each trains points of a sweep and returns what it has seen.
 
 Both pay for what they ask for: 6 N times the tokens. What a replay trained is more where a published sweep has
 no evaluation there.
@@ -7,7 +7,7 @@ no evaluation there.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from benchmarks.search.worlds import World
+from benchmarks.search.sweeps import KnownSweep
 from isoloss.laws import Run
 from isoloss.search import Point, SearchOptions, Seen, Step, next_step
 from isoloss.search.lattice import grid_points
@@ -42,14 +42,14 @@ class Searched:
         return sum(elapsed(flops, jobs) for flops in self.rounds)
 
 
-Strategy = Callable[[World], Searched]
+Strategy = Callable[[KnownSweep], Searched]
 
 
 class _Trained:
-    """What has been trained of a world so far."""
+    """What has been trained of a sweep so far."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, sweep: KnownSweep) -> None:
+        self.sweep = sweep
         self.runs: dict[Point, Run] = {}
         self.asked: dict[Point, float] = {}
         """Tokens; of runs that diverged, those that they reached. Cells that are not published are charged like
@@ -57,8 +57,8 @@ class _Trained:
 
     def train(self, point: Point, share: float) -> bool:
         """Whether the point exists and has a usable run of this share of its size's tokens."""
-        size = self.world.size_of(point)
-        run = self.world.train(point, share * size.tokens)
+        size = self.sweep.size_of(point)
+        run = self.sweep.train(point, share * size.tokens)
         if run is None:
             self.asked[point] = share * size.tokens
             return False
@@ -68,7 +68,7 @@ class _Trained:
 
     def flops(self, point: Point) -> float:
         """Asked for so far; 0 of a point that was never trained."""
-        return 6.0 * self.world.size_of(point).params * self.asked.get(point, 0.0)
+        return 6.0 * self.sweep.size_of(point).params * self.asked.get(point, 0.0)
 
     def result(self, rounds: Iterable[tuple[float, ...]] = ()) -> Searched:
         runs = tuple(self.runs[point] for point in sorted(self.runs))
@@ -78,10 +78,10 @@ class _Trained:
         return Searched(runs, asked, trained, tuple(rounds))
 
 
-def exhaustive(world: World) -> Searched:
+def exhaustive(sweep: KnownSweep) -> Searched:
     """Every point of the grids to its end."""
-    trained = _Trained(world)
-    points = [point for size in world.sizes for point in grid_points(size)]
+    trained = _Trained(sweep)
+    points = [point for size in sweep.sizes for point in grid_points(size)]
     for point in points:
         trained.train(point, 1.0)
     return trained.result([tuple(trained.flops(point) for point in points)])
@@ -90,15 +90,15 @@ def exhaustive(world: World) -> Searched:
 def sequential(options: SearchOptions) -> Strategy:
     """isoloss.search, every step carried out in full."""
 
-    def search(world: World) -> Searched:
-        trained, seen = _Trained(world), dict[Point, Seen]()
+    def search(sweep: KnownSweep) -> Searched:
+        trained, seen = _Trained(sweep), dict[Point, Seen]()
         rounds: list[tuple[float, ...]] = []
         for _ in range(MOST_STEPS):
-            step = next_step(world.sizes, list(seen.values()), options)
+            step = next_step(sweep.sizes, list(seen.values()), options)
             if step.stop is not None:
                 return trained.result(rounds)
             rounds.append(follow(step, trained, seen))
-        raise RuntimeError(f"the search of {world.name} does not end")
+        raise RuntimeError(f"the search of {sweep.name} does not end")
 
     return search
 
@@ -112,7 +112,7 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
         if decision.action is IntentAction.PRUNE:
             seen[point] = replace(before, pruned=True)
             continue
-        share = decision.tokens / trained.world.size_of(point).tokens
+        share = decision.tokens / trained.sweep.size_of(point).tokens
         earlier = trained.flops(point)
         trained.train(point, share)
         asked.append(trained.flops(point) - earlier)

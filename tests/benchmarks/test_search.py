@@ -1,11 +1,11 @@
-"""The comparison of searches, briefly: one synthetic world and one window of a table, and what is printed of them."""
+"""The comparison of searches, briefly: one synthetic sweep and one window of a table, and what is printed of them."""
 
 import numpy as np
 
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
-from benchmarks.search.published import replay, table_worlds
-from benchmarks.search.worlds import synthetic_world
+from benchmarks.search.published import replay, replayed_sweeps
+from benchmarks.search.sweeps import synthetic_sweep
 from isoloss.laws import Run
 from tests.support.synthetic import Synthetic
 
@@ -28,9 +28,9 @@ def published() -> Table:
 
 
 def test_a_search_is_carried_out_and_judged_beside_the_whole_grid() -> None:
-    window = next(table_worlds(replay("made up", published())))
-    worlds = (synthetic_world("scattered", 0.0015, 2, 0), window)
-    compared = [compare(world, samples=5) for world in worlds]
+    window = next(replayed_sweeps(replay("made up", published())))
+    sweeps = (synthetic_sweep("scattered", 0.0015, 2, 0), window)
+    compared = [compare(sweep, samples=5) for sweep in sweeps]
     for results in compared:
         exhaustive, searched = results
         assert exhaustive.share == 1.0

@@ -33,7 +33,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class World(ABC):
+class KnownSweep(ABC):
     """A sweep that can be trained at will, the same run however often it is asked for."""
 
     name: str
@@ -85,7 +85,7 @@ class World(ABC):
 
 
 @dataclass(frozen=True)
-class SyntheticWorld(World):
+class SyntheticSweep(KnownSweep):
     """Trajectories of 31 evaluations from a surface, with noise of runs and of evaluations."""
 
     truth: Valley
@@ -141,16 +141,16 @@ def synthetic_surface(shape: str, seed: int) -> Valley:
     return Skewed(fast, 1.0)
 
 
-def synthetic_worlds(seeds: Iterable[int]) -> Iterator[SyntheticWorld]:
+def synthetic_sweeps(seeds: Iterable[int]) -> Iterator[SyntheticSweep]:
     """Every shape, noise and number of sizes with grids of 3 x 3 to 5 x 5 placed at random."""
     for shape in SURFACES:
         for noise in (0.0015, 0.004):
             for count in (2, 3, 4, 5):
                 for seed in seeds:
-                    yield synthetic_world(shape, noise, count, seed)
+                    yield synthetic_sweep(shape, noise, count, seed)
 
 
-def synthetic_world(shape: str, noise: float, count: int, seed: int) -> SyntheticWorld:
+def synthetic_sweep(shape: str, noise: float, count: int, seed: int) -> SyntheticSweep:
     """One grid for all sizes, as users give it: about the middle size's optimum, or moved away from it."""
     rng = np.random.default_rng([seed, count, round(1e4 * noise), SURFACES.index(shape)])
     truth = synthetic_surface(shape, seed)
@@ -167,7 +167,7 @@ def synthetic_world(shape: str, noise: float, count: int, seed: int) -> Syntheti
     )
     vertex = np.log([truth.rate(n[-1], d[-1]), truth.batch(n[-1], d[-1])])
     name = f"synthetic {shape} {noise} {count} sizes {lines}x{lines}"
-    return SyntheticWorld(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
+    return SyntheticSweep(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
 
 
 def place_of(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> Place:
