@@ -1,12 +1,13 @@
 """A tokenizer that loses text is refused: what it drops would cost nothing and count as read."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from isoloss_contract.records import DomainSource
 from isoloss_trainer.evaluate import evaluate
@@ -197,6 +198,55 @@ def test_a_checkpoints_own_tokenizer_that_loses_the_held_out_text_measures_nothi
     with pytest.raises(BadData, match="of the bytes of the held-out text") as caught:
         evaluate(task, tmp_path, Interruption(), builders.quiet())
     assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "checkpoint.uri")
+
+
+def of_pieces(letters: str) -> Tokenizer:
+    """A Unigram model that has neither bytes nor a token for unknown text, as SentencePiece may write it."""
+    return Tokenizer(models.Unigram([(builders.END, 0.0), *((piece, -3.0) for piece in letters)]))
+
+
+def without_unknown(letters: str) -> Tokenizer:
+    """A WordPiece model without its [UNK]."""
+    pieces = [builders.END, *letters, *(f"##{piece}" for piece in letters)]
+    return Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}))
+
+
+@pytest.mark.parametrize("made", [of_pieces, without_unknown])
+def test_a_tokenizer_that_stops_at_what_it_has_no_token_for_is_refused(
+    tmp_path: Path, made: Callable[[str], Tokenizer]
+) -> None:
+    """It ended as an error of ours, which is tried again."""
+    loaded = load_tokenizer(builders.uri(written(tmp_path / "tokenizer", made(LETTERS))))
+    assert loaded.encode_closed(["word"])[0].lost_bytes == 0
+    for read in (loaded.encode, loaded.encode_closed):
+        with pytest.raises(BadData, match="has no token for some of the text") as caught:
+            list(read(["word", GREEK]))
+        assert caught.value.code == "TokenizerLosesText"
+
+
+@pytest.mark.parametrize(("strip", "lost"), [("lstrip", 3), ("rstrip", 5), ("", 0)])
+def test_white_space_that_an_added_token_takes_is_lost(
+    tmp_path: Path, strip: str, lost: int
+) -> None:
+    tokenizer = of_letters(LETTERS + " ")
+    tokenizer.add_tokens([AddedToken("the", **({strip: True} if strip else {}))])
+    (found,) = load_tokenizer(
+        builders.uri(written(tmp_path / "tokenizer", tokenizer))
+    ).encode_closed(["a   the     word"])
+    assert found.lost_bytes == lost
+
+
+def test_words_that_are_added_outside_of_tokenizer_json_are_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "tokenizer", of_letters(LETTERS))
+    for word, special in (("<pad>", True), ("abc", False)):
+        added = {"99": {"content": word, "special": special}}
+        described = {"eos_token": builders.END, "added_tokens_decoder": added}
+        (folder / "tokenizer_config.json").write_text(json.dumps(described))
+        if special:
+            load_tokenizer(builders.uri(folder))
+            continue
+        with pytest.raises(BadData, match=r"adds 'abc', which tokenizer\.json does not have"):
+            load_tokenizer(builders.uri(folder))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])

@@ -5,7 +5,8 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,11 +64,14 @@ class TextTokenizer:
     """The token that the tokenizer's own files put before a text, as Gemma's do; None: none."""
     unknown_token: int | None = None
     """What stands for all text that the vocabulary has no token for; None: such text has no token."""
+    stripping: Mapping[int, str] = field(default_factory=dict)
+    """Added tokens that take the white space around them, of any length, and their text."""
     loses: "Losing" = field(default_factory=lambda: Losing(None))
 
     def encode(self, texts: list[str]) -> list[NDArray[np.uint32]]:
         """Tokens of each text, without the end token. Uses all cores."""
-        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        with _every_text_has_tokens():
+            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, dtype=np.uint32) for encoding in batch]
 
     def encode_closed(self, texts: list[str]) -> list[MeasuredTokens]:
@@ -76,11 +80,14 @@ class TextTokenizer:
         return [found for part in parts for found in self._encode_closed(part)]
 
     def _encode_closed(self, texts: list[str]) -> Iterator[MeasuredTokens]:
-        batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        with _every_text_has_tokens():
+            batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         for text, encoding in zip(texts, batch, strict=True):
             widths = _byte_widths(text)
             known = [
-                offsets
+                _own_text(text, offsets, self.stripping[token])
+                if token in self.stripping
+                else offsets
                 for token, offsets in zip(encoding.ids, encoding.offsets, strict=True)
                 if token != self.unknown_token
             ]
@@ -96,6 +103,28 @@ class TextTokenizer:
                 lost_bytes=int(widths[is_lost].sum()),
                 lost_text=text[lost[0] : lost[0] + LOST_CHARACTERS] if len(lost) else "",
             )
+
+
+@contextmanager
+def _every_text_has_tokens() -> Iterator[None]:
+    """Raises BadData(TokenizerLosesText) where the tokenizer has no token for a character, and none for unknown text."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:  # all that the Rust library raises
+            raise
+        raise BadData(
+            "TokenizerLosesText",
+            f"the tokenizer has no token for some of the text, and none for unknown text ({str(error)[:200]}). Use a tokenizer "
+            f"made for this text; {HOW_TO_CHECK}",
+            "tokenizer",
+        ) from error
+
+
+def _own_text(text: str, offsets: tuple[int, int], content: str) -> tuple[int, int]:
+    """Where an added token itself is, of the characters that it takes."""
+    start = text.find(content, *offsets)
+    return offsets if start < 0 else (start, start + len(content))
 
 
 def check_keeps_text(measured: Sequence[MeasuredTokens], tokenizer: str, field: str) -> None:
@@ -156,6 +185,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     _check_size(folder, len(vocabulary))
+    _check_added(folder, vocabulary)
     digest = content_key({"behaviour": behaviour, "end_token": end_token})
     return TextTokenizer(
         tokenizer=tokenizer,
@@ -164,6 +194,11 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         digest=digest,
         first_token=first_token,
         unknown_token=unknown_token,
+        stripping={
+            number: token.content
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.lstrip or token.rstrip
+        },
         loses=Losing(tokenizer.normalizer if _keeps_characters(description) else None),
     )
 
@@ -183,6 +218,18 @@ def _check_size(folder: Store, entries: int) -> None:
             f"{folder.uri}: tokenizer.json has {entries} entries, but vocab_size in config.json is {size}: it is not the "
             f"model's tokenizer. Write it again; {HOW_TO_CHECK}"
         )
+
+
+def _check_added(folder: Store, vocabulary: Collection[str]) -> None:
+    """Raises BadData(TokenizerNotLoadable) for words that other files add to tokenizer.json, as transformers does."""
+    listed = read_json(folder, "tokenizer_config.json").get("added_tokens_decoder")
+    for token in listed.values() if isinstance(listed, dict) else ():
+        is_word = isinstance(token, dict) and not token.get("special")
+        if is_word and (word := token.get("content")) not in vocabulary:
+            raise _bad(
+                f"{folder.uri}: tokenizer_config.json adds {word!r}, which tokenizer.json does not have: transformers would read "
+                "it as one token. Write both again: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
 
 
 def _unknown_token(description: dict[str, Any], tokenizer: Tokenizer) -> int | None:
