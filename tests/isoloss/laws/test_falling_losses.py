@@ -52,7 +52,7 @@ def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     laws = fit_laws([backwards(run) for run in fallen], FitOptions(bootstrap_samples=20))
     assert laws.status == "refused"
     assert laws.warnings[0].startswith(f"{len(runs)} of {len(runs)} runs are marked as diverged")
-    assert "check that losses belong to their tokens" in laws.warnings[0]
+    assert "check that each loss belongs to its tokens" in laws.warnings[0]
 
 
 @pytest.mark.parametrize("noise", [0.0015, 0.004])

@@ -212,7 +212,7 @@ def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
         else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        f"In {share:.0%} of the joint surface's cells from {LATE:.0%} of a size's tokens on, the best {quantity.replace('_', ' ')} is "
-        f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
+        f"From {LATE:.0%} of every size's tokens on, the best {quantity.replace('_', ' ')} is beyond the grid's edge, {edge:.4g}, in "
+        f"{share:.0%} of the joint surface's cells: extend the grid to {direction} values.",
         {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
     )
