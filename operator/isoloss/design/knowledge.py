@@ -146,7 +146,8 @@ class Knowledge:
 
     def with_run(self, run: PlannedRun) -> Knowledge:
         """After a further run."""
-        known, rows = self._covering(run)
+        rows = self._rows(run)
+        known = self._covering(rows)
         design = known._stacked(rows)
         between = known.covariance @ design.T
         gain = np.linalg.solve(design @ between + rows.noise, between.T)
@@ -161,7 +162,8 @@ class Knowledge:
 
     def saves(self, run: PlannedRun, target: Target) -> float:
         """By how much a further run lowers the ln D that the answer at the target is expected to waste."""
-        known, rows = self._covering(run)
+        rows = self._rows(run)
+        known = self._covering(rows)
         design = known._stacked(rows)
         between = known.covariance @ design.T
         shown = known._asked(target) @ between[known._law]
@@ -205,14 +207,13 @@ class Knowledge:
 
     # --------------------------------------------------------------------------------- the rows
 
-    def _covering(self, run: PlannedRun) -> tuple[Knowledge, _Rows]:
-        """With the unknowns that this run meets first, and its rows."""
-        rows = self._rows(run)
+    def _covering(self, rows: _Rows) -> Knowledge:
+        """With the unknowns that these rows are the first to have."""
         new = tuple(block for block in rows.columns if block not in self.blocks)
         if not new:
-            return self, rows
+            return self
         covariance = _diagonal([self.covariance, *(self._prior(block) for block in new)])
-        return replace(self, blocks=(*self.blocks, *new), covariance=covariance), rows
+        return replace(self, blocks=(*self.blocks, *new), covariance=covariance)
 
     def _stacked(self, rows: _Rows) -> Array:
         """(rows, unknowns)"""
@@ -313,8 +314,8 @@ def evidence(
     known = Knowledge._before(setting, centre, [(runs[0].params, tokens)], own_runs=False)
     shared = len(known.covariance)
     every = [known._rows(run) for run in runs]
-    for run in runs:
-        known, _ = known._covering(run)
+    for rows in every:
+        known = known._covering(rows)
     information = np.linalg.inv(known.covariance)
     information[:shared, :shared] = 0.0
     for rows in every:
