@@ -16,7 +16,7 @@ is wrong with the valley's shape its own column, so that z is linear in what is 
 
 These are the effects of laws/surface/random_effects.py. There the residuals of a fit show them; here their covariance is
 conditioned on runs, which needs no loss: it depends on where runs lie alone. A run is a handful of rows, and changes the
-covariance by as many ranks, so that what one more would tell is known at once.
+covariance by as many ranks.
 
 Points far from the optimum count for less (NEAR_OPTIMUM), as in the fit: no valley is a parabola there.
 """
@@ -159,15 +159,6 @@ class Knowledge:
         covariance = self._error(target, self.covariance[self._law, self._law])
         wasted = self.setting.wasted(covariance)
         return Outlook(covariance, wasted, wasted * token_slope(target.tokens))
-
-    def saves(self, run: PlannedRun, target: Target) -> float:
-        """By how much a further run lowers the ln D that the answer at the target is expected to waste."""
-        rows = self._rows(run)
-        known = self._covering(rows)
-        design = known._stacked(rows)
-        between = known.covariance @ design.T
-        shown = known._asked(target) @ between[known._law]
-        return self.setting.wasted(shown @ np.linalg.solve(design @ between + rows.noise, shown.T))
 
     # ------------------------------------------------------------------------------- the target
 

@@ -1,7 +1,6 @@
 """What planned runs tell of a target: more never hurts, order and units do not matter, and it comes as it was expected."""
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -62,12 +61,10 @@ places = st.builds(
 
 @given(run=places)
 @settings(max_examples=30, deadline=None)
-def test_a_further_run_saves_what_it_lowers_the_waste_by(run: PlannedRun) -> None:
-    """`saves` is the difference that `with_run` makes, and hardly ever negative: a run tells at worst of what the law does without."""
-    saved = KNOWN.saves(run, TARGET)
+def test_a_further_run_hardly_ever_raises_the_waste(run: PlannedRun) -> None:
+    """It tells at worst of what the law does without."""
     after = KNOWN.with_run(run).outlook(TARGET).wasted
-    assert saved == pytest.approx(KNOWN.outlook(TARGET).wasted - after, rel=1e-5, abs=1e-9)
-    assert saved >= -0.02 * KNOWN.outlook(TARGET).wasted
+    assert after <= 1.02 * KNOWN.outlook(TARGET).wasted
 
 
 def test_the_order_of_runs_does_not_matter() -> None:
@@ -156,18 +153,6 @@ def test_a_sweep_has_sizes() -> None:
     """None tell nothing."""
     with pytest.raises(ValueError, match="sizes"):
         Knowledge.of(SETTING, ())
-
-
-def test_a_decision_among_a_hundred_runs_takes_no_time() -> None:
-    """Its matrices are as large as what is unknown, not as what was seen."""
-    candidates = [
-        replace(run, learning_rate=run.learning_rate * 1.1**k)
-        for k in range(6)
-        for run in _runs(*SIZES)
-    ]
-    began = time.process_time()
-    assert max(KNOWN.saves(run, TARGET) for run in candidates) > 0.0
-    assert time.process_time() - began < 0.2 * 5  # five times what is asked for: machines differ
 
 
 def _planned(run: Run) -> PlannedRun:
