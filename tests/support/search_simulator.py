@@ -7,7 +7,7 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, SearchStep
-from isoloss_operator.fitting.search_process import search_step
+from isoloss_operator.fitting.fit_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from tests.support.builders import manifest, placed, sweep_spec
 from tests.support.models import example_model

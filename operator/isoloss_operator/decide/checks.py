@@ -82,15 +82,10 @@ class AcceptedSweep:
     """Placements of sizes that the search no longer places."""
     checkpoints: tuple[KnownCheckpoint, ...]
     """Those that sizes continue."""
-    neighbourhoods: tuple[Neighbourhood, ...]
-    """Places of sizes whose points lie around an answer."""
+    continued: Continued
+    """What their points are planned by."""
     unplaced: Finding | None
     """Why sizes wait for their first points; None: every size has places."""
-
-    @property
-    def continued(self) -> Continued:
-        """What points of sizes that continue a checkpoint are planned by."""
-        return Continued.of(self.checkpoints, self.neighbourhoods)
 
 
 def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Finding:
@@ -146,7 +141,7 @@ def _accepted(observed: ObservedSweep, spec: ScalingSweepSpec, known: Recorded) 
         placements=placed.places,
         former_placements=placed.former,
         checkpoints=checkpoints,
-        neighbourhoods=() if isinstance(around, Finding) else around,
+        continued=Continued.of(checkpoints, () if isinstance(around, Finding) else around),
         unplaced=around if isinstance(around, Finding) else None,
     )
 

@@ -593,7 +593,7 @@ _INTERRUPTION: Final = Delay(10.0, free=1)
 """Counts the interruptions in a row that left no time to work: being preempted every hour is no
 reason to wait, being preempted every second is."""
 _STORE: Final = Delay(15.0, factor=4.0, limit=600.0)
-DELAYS: Final[Mapping[FailureClass, Delay]] = {
+DELAYS: Final[Mapping[str, Delay]] = {
     FailureClass.INTERRUPTED: _INTERRUPTION,
     FailureClass.POD_VANISHED: _INTERRUPTION,
     FailureClass.NODE_LOST: _INTERRUPTION,
@@ -613,19 +613,14 @@ OTHERS: Final = Delay(5.0)
 """Delay after every other failure."""
 
 
-def delay_of(failure: str) -> Delay:
-    """The row of the table for a failure class."""
-    return next((delay for kind, delay in DELAYS.items() if kind == failure), OTHERS)
-
-
 def delay_seconds(attempts: Attempts) -> float:
     """How long the next attempt waits after the last one ended."""
     failure = attempts.last_failure
     if not failure:
         return 0.0
-    if failure in _IN_A_ROW:
-        return delay_of(failure).seconds(attempts.idle_interruptions)
-    return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
+    in_a_row = attempts.idle_interruptions
+    count = in_a_row if failure in _IN_A_ROW else max(1, attempts.charged.get(failure, 0))
+    return DELAYS.get(failure, OTHERS).seconds(count)
 
 
 def not_before(attempts: Attempts, template: str, now: datetime) -> datetime | None:

@@ -416,7 +416,6 @@ def _numbers_meanwhile(sweep: AcceptedSweep, ledger: Ledger, running: Costs) -> 
         ledger,
         spent,
         active=() if tasks is None else tasks.active,
-        added=0 if tasks is None else len(points) - spec.points,
         search=None if tasks is None else observed.previous_status.search,
     )
 

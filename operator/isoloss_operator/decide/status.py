@@ -48,7 +48,6 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
         ledger,
         chosen.spending,
         active=tasks.active,
-        added=len(points) - spec.points,
         search=search,
         warnings=conditions.warnings(chosen, left),
         fit_is_final=chosen.final_laws is not None,
@@ -72,7 +71,6 @@ def numbers_of(
     spent: Spending,
     *,
     active: Sequence[ObservedJob] = (),
-    added: int = 0,
     search: statuses.SearchStatus | None = None,
     warnings: Sequence[str] = (),
     fit_is_final: bool = False,
@@ -80,8 +78,7 @@ def numbers_of(
 ) -> api.ScalingSweepStatus:
     """A status with its numbers, and without conditions.
 
-    `spent` is of all attempts, running ones included; `active` are the train Jobs that hold a slot; the last `added` of
-    the points a search added to those of the spec; `shows_page`: the page of a sweep on the way is named, once it is in
+    `spent` is of all attempts, running ones included; `active` are the train Jobs that hold a slot; `shows_page`: the page of a sweep on the way is named, once it is in
     the store.
     """
     assert not isinstance(observed.spec, InvalidSpec)  # its points are known
@@ -105,7 +102,8 @@ def numbers_of(
     return api.ScalingSweepStatus(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=precise(sum(point.flops for point in points[: len(points) - added])),
+        # Without those that a search added.
+        planned_flops=precise(sum(point.flops for point in points[: observed.spec.points])),
         spent_flops=precise(spent.flops),
         accelerator_hours=precise(hours),
         estimated_completion=completion,

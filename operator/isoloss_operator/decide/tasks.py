@@ -187,7 +187,7 @@ def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
         "placements": sweep.placements,
         "former_placements": sweep.former_placements,
         "checkpoints": sweep.checkpoints,
-        "neighbourhoods": sweep.neighbourhoods,
+        "neighbourhoods": sweep.continued.neighbourhoods,
     }
     known = ledger.corpus
     if known is None or (known.digest, known.prepare_key) != (corpus.digest, corpus.prepare_key):

@@ -5,14 +5,15 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from isoloss.laws import Laws, Run, fit_laws
+from isoloss import search
+from isoloss.laws import FitOptions, Laws, Run, fit_laws
 from isoloss.published import published_opinions
 from isoloss.report.content import point_rows
 from isoloss.report.page import render_report
@@ -20,16 +21,17 @@ from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss.status import View
 from isoloss_contract import layout
+from isoloss_contract.ledger import IntentAction
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits, reasons
 from isoloss_operator.decide.conditions import reconciling, stalled
+from isoloss_operator.decide.fits import PointDecision, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs import RESULT_SECONDS
 from isoloss_operator.decide.law_status import law_statuses, laws_finding
 from isoloss_operator.decide.reasons import Finding
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
-from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
 from isoloss_operator.store.storage import PATIENCE
 
@@ -313,3 +315,78 @@ def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
         "reason": str(found.reason),
         "message": found.message,
     }
+
+
+# ------------------------------------- what the search wants next, from the trajectories that the fit has read
+
+
+SHORT_OF_WANTED = 0.99
+"""Share of its wanted tokens below which a run that ended has not been evaluated near its end."""
+
+
+def search_step(
+    request: SearchRequest, runs: Mapping[str, Run], fit_options: FitOptions
+) -> SearchStep:
+    """What follows from the runs by point key. Raises ValueError if a run's numbers are impossible."""
+    sizes = {size.name: size for size in request.sizes}
+    seen = [
+        _seen(replace(known, run=runs.get(key)), sizes[known.point.size])
+        for key, known in request.points.items()
+        if known.point.size in sizes
+    ]
+    samples = request.options.fit.bootstrap_samples
+    options = replace(
+        request.options,
+        budget_flops=_budget(request.flops_left, sizes, seen),
+        fit=replace(fit_options, bootstrap_samples=samples),
+    )
+    step = search.next_step(request.sizes, seen, options)
+    wanted = {s.point: s.wanted for s in seen}
+    decisions = tuple(
+        _decision(decision) for decision in step.decisions if _is_new(decision, wanted)
+    )
+    nothing = "" if decisions else search.StopReason.NOTHING_LEFT
+    return SearchStep(
+        decisions, str(step.stop or nothing), step.first_rung_flops, step.first_rung_seconds
+    )
+
+
+def _seen(seen: search.Seen, size: search.Size) -> search.Seen:
+    # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
+    is_short = seen.tokens < SHORT_OF_WANTED * seen.wanted
+    # An added one, if the size's tokens were lowered since.
+    lacks_a_step = seen.point.batch_size * (size.sequence_length or 0) > size.tokens
+    return replace(seen, failed=True) if is_short or lacks_a_step else seen
+
+
+def _budget(
+    left: float | None, sizes: Mapping[str, search.Size], seen: Iterable[search.Seen]
+) -> float | None:
+    """FLOPs for everything seen and still to come: the search counts what others trained as well."""
+    if left is None:
+        return None
+    spent = (sizes[s.point.size].token_flops * s.tokens for s in seen)
+    return max(left, 0.0) + sum(spent)
+
+
+def _is_new(decision: search.Decision, wanted: Mapping[search.Point, float]) -> bool:
+    """Whether it asks for more than is wanted already."""
+    is_run = decision.action is IntentAction.RUN
+    return not is_run or round(decision.tokens) > wanted.get(decision.point, 0.0)
+
+
+def _decision(decision: search.Decision) -> PointDecision:
+    point = decision.point
+    return PointDecision(
+        size=point.size,
+        batch_size=round(point.batch_size),
+        learning_rate=point.learning_rate,
+        action=decision.action,
+        tokens=round(decision.tokens) if decision.action is IntentAction.RUN else 0,
+        reason=str(decision.reason),
+        bound=decision.bound,
+        flops=decision.flops,
+        risk=decision.risk,
+        added=decision.added,
+        replicate=point.replicate,
+    )

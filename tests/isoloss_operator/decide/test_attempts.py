@@ -22,10 +22,11 @@ from isoloss_operator.decide.attempts import (
     unusable,
 )
 from isoloss_operator.decide.jobs import (
+    DELAYS,
+    OTHERS,
     UNCHARGED,
     Failure,
     FailureClass,
-    delay_of,
     delay_seconds,
     not_before,
 )
@@ -204,7 +205,7 @@ def in_words(seconds: float) -> str:
 
 def row(kind: FailureClass) -> tuple[str, ...]:
     """A row of the README's table."""
-    delay = delay_of(kind)
+    delay = DELAYS.get(kind, OTHERS)
     delays = [in_words(delay.seconds(count)) for count in (1, 2, 3, 1000)]
     return str(kind), "no" if kind in UNCHARGED else "yes", *delays
 

@@ -11,7 +11,7 @@ from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import IntentAction
 from isoloss_operator.decide.choose import search_sizes
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
-from isoloss_operator.fitting.search_process import search_step
+from isoloss_operator.fitting.fit_process import search_step
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import sweep_spec
