@@ -162,7 +162,7 @@ def _from_published(
         return outcome.print_refused(
             engine.Refused((engine.Refusal(reason, str(error), figures),)), as_json=as_json
         )
-    warnings = (*_published_warnings(law, asked, length), *answer.warnings)
+    warnings = (*_published_warnings(law, length), *answer.warnings)
     batch = raw
     # Rounding is asked for with --round-to; without it the formula's own value is more use.
     if asked.round_to > 1:
@@ -217,9 +217,7 @@ def _no_curve(law: published.PublishedLaw) -> engine.Refusal:
     )
 
 
-def _published_warnings(
-    law: published.PublishedLaw, asked: engine.PredictionQuery, length: int
-) -> tuple[str, ...]:
+def _published_warnings(law: published.PublishedLaw, length: int) -> tuple[str, ...]:
     found = [
         f"published:{law.name} has no covariance: there is no interval, low and high are null",
         *(f"published:{law.name}: {caveat}" for caveat in law.caveats),

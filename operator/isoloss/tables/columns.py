@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -306,7 +306,7 @@ class Columns:
     def _evaluated(self, expression: Expression) -> Found:
         header = dict.fromkeys([*self.lookup.header(), *REQUIRED, STEP])
         names = expression.names(header)
-        operands = {name: self._operand(expression, name, header) for name in names}
+        operands = {name: self._operand(expression, name) for name in names}
         # A run of one row may have its tokens from anywhere, as there is one number.
         of_rows = expression.column == "loss" or (
             expression.column == "tokens" and not self.lookup.one_row_each
@@ -343,7 +343,7 @@ class Columns:
         # A column of ours in it may itself be an option's; its own line says which.
         return Found(expression.text, cells)
 
-    def _operand(self, expression: Expression, name: str, header: Collection[str]) -> Found:
+    def _operand(self, expression: Expression, name: str) -> Found:
         """The column that a name in an expression means: ours where it is a setting or an option fills it, else the table's."""
         ours = name != expression.column and (name in REQUIRED[1:] or name == STEP)
         first = ours and (name in SETTINGS or name in self.given)
