@@ -1,6 +1,8 @@
-"""Whether losses fall with tokens as training makes them: several epochs, or a column in the wrong order, do not."""
+"""Whether losses fall with tokens and size as training makes them: several epochs, a column in the wrong order, or another
+unit do not."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +22,8 @@ CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""
 MOST = 0.5
 """Share of the runs that diverge from which there is a warning: losses in the wrong order look like that."""
+WORSE, NEXT_SIZE = 0.03, 1.2
+"""By how much the ln L of a larger size is above that of a smaller one before it is said, and what counts as larger."""
 USUAL_SLOPES = (0.01, 1.0)
 """-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps, 0.15 on the sample runs."""
 
@@ -47,6 +51,33 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
             f"At the end of the largest size's runs the loss falls by {surface.token_slope:.2g} nats per factor e of tokens; "
             f"{low:g} to {high:g} are usual. Check the units of tokens and losses, and whether the text was repeated."
         )
+
+
+def worse_sizes(trajectories: Sequence[Trajectory]) -> Iterator[str]:
+    """A sentence if a size's best loss is well above that of a smaller one at the same tokens: its losses are in another unit."""
+    sizes: dict[float, list[Trajectory]] = {}
+    for t in trajectories:
+        if t.usable and not t.diverged:
+            sizes.setdefault(t.params, []).append(t)
+    for small, large in pairwise(sorted(sizes)):
+        ends = [max(t.log_tokens[-1] for t in sizes[size]) for size in (small, large)]
+        best = [_best_at(min(ends), sizes[size]) for size in (small, large)]
+        if large > NEXT_SIZE * small and best[1] > best[0] + WORSE:
+            yield (
+                f"At {np.exp(min(ends)):.3g} tokens the best loss of {large:.3g} parameters, {np.exp(best[1]):.3f}, is above that of "
+                f"{small:.3g}, {np.exp(best[0]):.3f}. Check that the losses of all sizes are of one unit, text and tokenizer."
+            )
+            return
+
+
+def _best_at(log_tokens: float, runs: Sequence[Trajectory]) -> float:
+    """The lowest ln L there; nan if no run was there."""
+    found = [
+        float(np.interp(log_tokens, t.log_tokens, t.log_losses))
+        for t in runs
+        if t.log_tokens[0] <= log_tokens <= t.log_tokens[-1]
+    ]
+    return min(found, default=float("nan"))
 
 
 def _rises(t: Trajectory) -> bool:

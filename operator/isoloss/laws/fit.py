@@ -9,7 +9,7 @@ from isoloss.laws import model
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
-from isoloss.laws.falling_losses import rising_warnings
+from isoloss.laws.falling_losses import rising_warnings, worse_sizes
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
@@ -59,6 +59,7 @@ def fit_laws(
     rising = rising_warnings(trajectories, surface)
     warnings = (
         *rising,
+        *worse_sizes(trajectories),
         *rounding_warnings(runs),
         *collected.warnings,
         *outlier_warnings(runs, screened, surface),

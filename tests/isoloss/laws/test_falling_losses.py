@@ -12,6 +12,7 @@ from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predi
 from tests.support.synthetic_runs import synthetic_runs
 
 RUNS = datasets.load_sample_runs().runs
+WORSE = "losses of all sizes are of one unit"
 RISE = "rise over the second half of their tokens"
 
 
@@ -45,6 +46,13 @@ def test_losses_that_depend_on_tokens_as_none_do_are_said() -> None:
         assert any("0.01 to 1 are usual" in warning for warning in laws.warnings)
 
 
+def test_a_size_whose_losses_are_in_another_unit_is_said() -> None:
+    largest = max(run.params for run in RUNS)
+    laws = fitted(lambda r: replace(r, losses=r.losses / np.log(2)) if r.params == largest else r)
+    (warning,) = [each for each in laws.warnings if WORSE in each]
+    assert f"the best loss of {largest:.3g} parameters" in warning
+
+
 def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     """Losses in the wrong order of runs that fall by more than a nat look as if all had diverged at once."""
     runs = datasets.load_sample_runs().runs
@@ -63,3 +71,4 @@ def test_healthy_runs_are_not_accused(noise: float) -> None:
             assert RISE not in warning
             assert "diverged" not in warning
             assert "are usual" not in warning
+            assert WORSE not in warning
