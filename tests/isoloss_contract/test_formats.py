@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from isoloss.laws.document import LAWS_SCHEMA, LawsDocument
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import SCHEMAS, VERSION, LedgerHead, decoded
@@ -14,6 +15,7 @@ from isoloss_contract.records import EvaluateConfig, PointConfig, PrepareConfig
 from isoloss_contract.records.base import KEYED_SCHEMAS, content_key
 from isoloss_contract.store import BadRecord, Store, parse_record
 from isoloss_contract.trajectories import MAX_ROWS, read_finished
+from isoloss_operator.store.fit_files import FIT_SCHEMA, FitRecord
 
 FILES = Path(__file__).parent / "formats"
 """As the first version with these formats wrote them; they are never written again."""
@@ -111,6 +113,16 @@ def schema(model: Any) -> Any:
 def test_the_schema_of_the_ledger_does_not_change_without_its_version() -> None:
     """If this fails, add a version to ledger_files.SCHEMAS, and a file of it to formats/."""
     assert content_key([schema(LedgerHead), schema(PointRecord)]) == SCHEMAS[VERSION]
+
+
+@pytest.mark.parametrize(
+    ("model", "known"), [(LawsDocument, LAWS_SCHEMA), (FitRecord, FIT_SCHEMA)]
+)
+def test_the_schema_of_laws_and_fits_does_not_change_without_its_version(
+    model: Any, known: str
+) -> None:
+    """If this fails, raise LAWS_VERSION or FIT_VERSION together with the hash beside it."""
+    assert content_key(schema(model)) == known
 
 
 @pytest.mark.parametrize("model", [PointConfig, PrepareConfig, EvaluateConfig])

@@ -19,6 +19,8 @@ from isoloss.laws.results import LawError
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
 LAWS_VERSION: Literal[14] = 14
+LAWS_SCHEMA = "68e989f27c3f550d5ad97b68d60116de"
+"""Hash of the schema of this version. Every change of it, a new optional field too, is a new version."""
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {

@@ -19,6 +19,8 @@ from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
 FIT_VERSION: Final[Literal[1]] = 1
 """Version of fit.json. A newer one is left alone, like newer laws."""
+FIT_SCHEMA: Final = "832d166bdc8793ada5f390d340cf17a9"
+"""Hash of the schema of this version."""
 NEWEST_FIT: Final = ("version", FIT_VERSION)
 """For parse_record."""
 SHOWN_BYTES: Final = 80
