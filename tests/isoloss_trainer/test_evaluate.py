@@ -260,7 +260,11 @@ UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an adapter": (
         lambda f: (f / "adapter_config.json").write_text("{}"),
-        r"adapter_config\.json names an adapter",
+        r"adapter_config\.json is of an adapter",
+    ),
+    "an adapter's weights alone": (
+        lambda f: (f / "adapter_model.safetensors").write_bytes(b""),
+        r"adapter_model\.safetensors is of an adapter",
     ),
     "no index": (
         lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00001.safetensors"),

@@ -41,7 +41,7 @@ OF_A_TOKENIZER = (
 )
 """Files of a checkpoint with a tokenizer of its own, of which tokenizer.json alone is read."""
 WEIGHTS = "*.safetensors"
-SINGLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+SINGLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_*"
 FILES = ("*.json", WEIGHTS, *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
@@ -119,9 +119,9 @@ def weight_files(folder: Path, names: Collection[str], uri: str) -> list[str]:
     """
     if "config.json" not in names:
         raise _not_a_checkpoint(f"{uri}: no config.json")
-    if ADAPTER in names:
+    if adapter := next((name for name in sorted(names) if fnmatchcase(name, ADAPTER)), None):
         raise _not_a_checkpoint(
-            f"{uri}: {ADAPTER} names an adapter, which would be ignored: merge it into the model (with peft: "
+            f"{uri}: {adapter} is of an adapter, which would be ignored: merge it into the model (with peft: "
             "model.merge_and_unload().save_pretrained(FOLDER)), or remove it to measure the model without it"
         )
     shards = _indexed(folder / INDEX, uri) if INDEX in names else None

@@ -21,23 +21,32 @@ have a standard deviation of 0.0007. bfloat16 has 0.004 to 0.008."""
 
 
 def rounding_warnings(runs: Sequence[Run]) -> list[str]:
-    """A sentence if late losses repeat one another, and those that do lie in steps that are too coarse."""
+    """A sentence if late losses, of all sizes or of one, repeat one another, and those that do lie in steps that are too
+    coarse."""
+    sizes = [[run for run in runs if run.params == size] for size in {run.params for run in runs}]
+    found = [_rounding(some) for some in (runs, *sizes)]
+    return [next(filter(None, found))] if any(found) else []
+
+
+def _rounding(runs: Sequence[Run]) -> str:
     late = np.concatenate([_late(run) for run in runs] or [np.empty(0)])
     if len(late) < FEWEST:
-        return []
+        return ""
     values, counts = np.unique(late, return_counts=True)
     repeated, share = values[counts > 1], counts[counts > 1].sum() / len(late)
     if share < REPEATED or len(repeated) < 2:
-        return []
+        return ""
     steps = np.diff(repeated)
     relative = float((steps / repeated[1:]).min())
     if relative < COARSE_STEP:
-        return []
-    return [
-        f"{share:.0%} of the late losses repeat one another, in steps of {steps.min():.3g} and more: they are rounded, as bfloat16 or "
+        return ""
+    sizes = {run.params for run in runs}
+    where = f" at {runs[0].params:.3g} parameters" if len(sizes) == 1 else ""
+    return (
+        f"{share:.0%} of the late losses{where} repeat one another, in steps of {steps.min():.3g} and more: they are rounded, as bfloat16 or "
         "two decimals round them, by more than evaluations scatter. Best values move, and intervals do not show it: take the losses "
         "in float32, with four decimals or more."
-    ]
+    )
 
 
 def _late(run: Run) -> Array:

@@ -56,6 +56,14 @@ def test_losses_whose_rounding_is_within_their_noise_are_not(to: Callable[[Array
     assert rounding_warnings(rounded(to)) == []
 
 
+def test_a_size_whose_log_alone_is_rounded_is_named() -> None:
+    runs = synthetic_runs()
+    largest = max(run.params for run in runs)
+    mixed = [replace(r, losses=bfloat16(r.losses)) if r.params == largest else r for r in runs]
+    (warning,) = rounding_warnings(mixed)
+    assert f"of the late losses at {largest:.3g} parameters repeat one another" in warning
+
+
 def test_a_run_that_was_not_rounded_hides_none_that_were() -> None:
     runs = rounded(bfloat16)
     (warning,) = rounding_warnings([synthetic_runs()[0], *runs[1:]])
