@@ -188,25 +188,23 @@ def _slug(text: str) -> str:
 # ----------------------------------------------------------------------------------------- what goes
 
 
-def by_attempt(jobs: Iterable[observation.ObservedJob]) -> tuple[observation.ObservedJob, ...]:
+def by_attempt(jobs: Iterable[ObservedJob]) -> tuple[ObservedJob, ...]:
     """Jobs in order of their attempts."""
     return tuple(sorted(jobs, key=lambda job: job.attempt))
 
 
-def deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
+def deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of the unfinished among `jobs` that are not being deleted already."""
     return tuple(JobDeletion(job.name, job.uid) for job in jobs if job.may_be_deleted)
 
 
-def lost_deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
+def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of those among `jobs` that Kubernetes will not end. Only recorded Jobs may be given, as with
     expiries."""
     return deletions(job for job in jobs if job.must_be_deleted)
 
 
-def expiries(
-    spec: ScalingSweepSpec | None, jobs: Iterable[observation.ObservedJob]
-) -> tuple[JobExpiry, ...]:
+def expiries(spec: ScalingSweepSpec | None, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
     """Expiries of the finished among `jobs` whose pods have ended. Only recorded Jobs may expire, and those of a sweep
     that is gone (None), without which nothing can be recorded: as spec.jobs says where nobody sets it."""
     ttl = (Jobs() if spec is None else spec.jobs).ttl_seconds_after_finished
@@ -554,7 +552,7 @@ def _waits_for_its_queue(job: ObservedJob) -> Finding:
     return Finding(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
 
 
-def is_outdated(job: observation.ObservedJob, asked: str) -> bool:
+def is_outdated(job: ObservedJob, asked: str) -> bool:
     """Whether its trainer has never started, and what is `asked` for by now is not what was: another takes its place."""
     if not job.template or job.template == asked or job.is_finished:
         return False

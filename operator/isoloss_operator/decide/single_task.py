@@ -13,10 +13,10 @@ from isoloss.formatting import loss
 from isoloss.laws import Interval
 from isoloss_contract import layout, reading
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
-from isoloss_contract.reading import Absent, value_of
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
-from isoloss_operator.api import ScalingSweepStatus, statuses
+from isoloss_operator.api import statuses
+from isoloss_operator.decide import jobs
 from isoloss_operator.decide.attempts import (
     Costs,
     after_failure,
@@ -35,24 +35,6 @@ from isoloss_operator.decide.checks import (
 )
 from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import ALL_ACCEPTED, Findings, stated
-from isoloss_operator.decide.jobs import (
-    FailureClass,
-    awaits_result,
-    by_attempt,
-    classify,
-    configuration_error,
-    deletions,
-    expiries,
-    is_outdated,
-    lost_deletions,
-    not_before,
-    prepare_request,
-    spec_field,
-    store_label,
-    store_uri,
-    template_label,
-    waits_for,
-)
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
@@ -70,9 +52,9 @@ from isoloss_operator.planning.points import (
 
 MAX_LAST_MESSAGE: Final = 1000
 _INTERRUPTIONS: Final = (
-    FailureClass.INTERRUPTED,
-    FailureClass.POD_VANISHED,
-    FailureClass.NODE_LOST,
+    jobs.FailureClass.INTERRUPTED,
+    jobs.FailureClass.POD_VANISHED,
+    jobs.FailureClass.NODE_LOST,
 )
 
 
@@ -156,14 +138,14 @@ def run(task: SingleTask) -> SinglePass:
     for job in (*task.stopped, *stop):
         attempts = after_stop(attempts, job, now)
     counted = charges(attempts, task.template)
-    starts, due = next_attempt(attempts, task.jobs), not_before(attempts, task.template, now)
+    starts, due = next_attempt(attempts, task.jobs), jobs.not_before(attempts, task.template, now)
     active = next((job for job in reversed(task.jobs) if job.holds_a_slot), None)
-    wait = None if active is None else waits_for(active)
+    wait = None if active is None else jobs.waits_for(active)
     # A Job that has just succeeded and whose result is not there yet.
     ended = () if task.problem else task.jobs
-    awaited = next((job for job in ended if awaits_result(job, now)), None)
+    awaited = next((job for job in ended if jobs.awaits_result(job, now)), None)
     # Bad data mostly do not count: the corpus or checkpoint may be fixed where it is stored.
-    bad_data = 0 if task.bad_data_counts else attempts.charged.get(FailureClass.BAD_DATA, 0)
+    bad_data = 0 if task.bad_data_counts else attempts.charged.get(jobs.FailureClass.BAD_DATA, 0)
     is_used_up = counted > 0 and counted - bad_data > task.retries
     if active is not None:
         at_work = _at_work(task.labels, active, wait)
@@ -216,7 +198,7 @@ def _finding(
     if is_used_up:
         message = f"{message} (attempt {attempts.ended}, the last one allowed)"
         return Finding(labels.failed, message, stalled=True)
-    if failure == FailureClass.BAD_DATA:
+    if failure == jobs.FailureClass.BAD_DATA:
         # Retried forever, but only in case the data have been replaced: nothing changes by itself.
         code = attempts.last_code
         reason = Reason(code) if code in TRAINER_REASONS else Reason.BAD_DATA
@@ -224,7 +206,7 @@ def _finding(
         return Finding(reason, f"{prefix}{message}", stalled=True)
     if failure in _INTERRUPTIONS:
         message = f"The {labels.name} Job was interrupted and is retried."
-    elif failure == FailureClass.STORE_UNAVAILABLE:
+    elif failure == jobs.FailureClass.STORE_UNAVAILABLE:
         message = f"The {labels.name} Job is retried: the store did not answer it."
     elif failure:
         message = f"The {labels.name} Job is retried after attempt {attempts.ended}: {message}"
@@ -247,22 +229,23 @@ def _with_ends(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
     for job in task.jobs:
         if not job.is_finished or job.attempt <= attempts.ended:
             continue
-        if task.is_missing and awaits_result(job, observed.now):
+        if task.is_missing and jobs.awaits_result(job, observed.now):
             break
-        failure = classify(job)
-        is_missing = failure.kind is FailureClass.RESULT_MISSING
+        failure = jobs.classify(job)
+        is_missing = failure.kind is jobs.FailureClass.RESULT_MISSING
         if is_missing and had_result and job.ended is not None and job.ended <= had_result:
             attempts = after_result(attempts, job, observed.now)
             continue
         if is_missing and job.template not in ("", task.asked):
             attempts = after_stop(attempts, job, observed.now)
             continue  # another version's, which may have written something else
-        field = spec_field(failure.field, domains=task.domains)
+        field = jobs.spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=observed.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
         where, asked = task.labels.name, task.asked
         refused = (
-            configuration_error(failure, job, observed.generation, where, field, asked) or refused
+            jobs.configuration_error(failure, job, observed.generation, where, field, asked)
+            or refused
         )
     return attempts, refused
 
@@ -283,10 +266,7 @@ PREPARING: Final = Labels(
 def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
-    obsolete, recorded = (
-        _obsolete(sweep),
-        _recorded_preparations(sweep.prepare_jobs, value_of(observed.ledger)),
-    )
+    obsolete, recorded = _obsolete(sweep), _recorded_preparations(sweep)
     stopped = _stopped_training(sweep, obsolete)
     task = _preparation(sweep)
     prepared = run(task)
@@ -312,17 +292,19 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         # A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are.
         corpus, key = corpus_of_ledger(spec, ledger), sweep.prepare_key
         config, new_sweep = corpus or prepare_config(spec), "" if corpus else observed.uid
-        create = (prepare_request(observed, spec, starts, key, config, task.asked, new_sweep),)
+        create = (
+            jobs.prepare_request(observed, spec, starts, key, config, task.asked, new_sweep),
+        )
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
         quarantined=quarantined,
         delete=(
-            *deletions(obsolete),
-            *lost_deletions(recorded),
-            *deletions(prepared.stop),
+            *jobs.deletions(obsolete),
+            *jobs.lost_deletions(recorded),
+            *jobs.deletions(prepared.stop),
         ),
-        expire=expiries(spec, [*obsolete, *recorded]),
+        expire=jobs.expiries(spec, [*obsolete, *recorded]),
         create=create,
         events=events,
         requeue_after=requeue_after,
@@ -333,7 +315,7 @@ def _preparation(sweep: AcceptedSweep) -> SingleTask:
     observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
     has_room = _has_room(observed, sweep.prepare_key, spec.parallelism)
     template = template_digest(spec, spec.data.pod_template)
-    label = template_label(observed.operator_template, spec, template)
+    label = jobs.template_label(observed.operator_template, spec, template)
     return SingleTask(
         labels=PREPARING,
         observed=observed,
@@ -343,11 +325,11 @@ def _preparation(sweep: AcceptedSweep) -> SingleTask:
         refused=ledger.configuration_error,
         template=template,
         asked=label,
-        outdated=[job for job in sweep.prepare_jobs if is_outdated(job, label)],
+        outdated=[job for job in sweep.prepare_jobs if jobs.is_outdated(job, label)],
         domains=[domain.name for domain in spec.data.domains],
         retries=spec.failure_policy.retries_per_point,
         suspend=spec.suspend,
-        is_missing=isinstance(observed.manifest, Absent),
+        is_missing=isinstance(observed.manifest, reading.Absent),
         problem=sweep.manifest_problem,
         has_room=has_room,
     )
@@ -366,10 +348,10 @@ def _has_room(observed: ObservedSweep, key: str, parallelism: int) -> bool:
 
 def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
     """Jobs on another corpus. If only the manifest is damaged, points continue training."""
-    observed, stored = sweep.observed, value_of(sweep.observed.ledger)
+    observed, stored = sweep.observed, reading.value_of(sweep.observed.ledger)
     wanted = {job.uid for job in sweep.prepare_jobs}
     if stored is not None and stored.prepare_key == sweep.prepare_key:
-        store = store_label(store_uri(sweep.spec))
+        store = jobs.store_label(jobs.store_uri(sweep.spec))
         wanted = {job.uid for job in observed.jobs if job.store == store}
     return [job for job in observed.jobs if job.uid not in wanted]
 
@@ -377,17 +359,16 @@ def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
 def _stopped_training(sweep: AcceptedSweep, obsolete: Sequence[ObservedJob]) -> list[ObservedJob]:
     """Train Jobs that a suspension stopped, as they were then, and those that go with the former corpus: they may be gone
     before there is another one, and what they cost with them."""
-    stopped, store = sweep.observed.stopped, store_label(store_uri(sweep.spec))
-    jobs = {job.uid: job for job in (*obsolete, *stopped)}.values()
-    return [job for job in jobs if job.kind == "train" and job.store == store]
+    stopped, store = sweep.observed.stopped, jobs.store_label(jobs.store_uri(sweep.spec))
+    ended = {job.uid: job for job in (*obsolete, *stopped)}.values()
+    return [job for job in ended if job.kind == "train" and job.store == store]
 
 
-def _recorded_preparations(
-    jobs: tuple[ObservedJob, ...], stored: Ledger | None
-) -> list[ObservedJob]:
+def _recorded_preparations(sweep: AcceptedSweep) -> list[ObservedJob]:
     """Those whose outcome the stored ledger knows, not just the one about to be written."""
+    stored = reading.value_of(sweep.observed.ledger)
     ended = stored.preparation.ended if stored is not None else 0
-    return [job for job in jobs if job.attempt <= ended]
+    return [job for job in sweep.prepare_jobs if job.attempt <= ended]
 
 
 def _preparation_findings(observed: ObservedSweep, data: Finding, *, starts: bool) -> Findings:
@@ -402,7 +383,9 @@ def _preparation_findings(observed: ObservedSweep, data: Finding, *, starts: boo
     )
 
 
-def _numbers_meanwhile(sweep: AcceptedSweep, ledger: Ledger, running: Costs) -> ScalingSweepStatus:
+def _numbers_meanwhile(
+    sweep: AcceptedSweep, ledger: Ledger, running: Costs
+) -> api.ScalingSweepStatus:
     """If the corpus was there before, its points have keys, and those that train go on."""
     observed, spec, tasks = sweep.observed, sweep.spec, reporting_tasks(sweep)
     if tasks is not None:
@@ -469,8 +452,10 @@ def measure(asked: AcceptedPrediction) -> Measurement:
         found = Finding(Reason.NOT_A_CHECKPOINT, message)
         return Measurement(found, stop=observed.jobs)
     config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
-    store = store_label(store_uri(sweep))
-    own = by_attempt(job for job in observed.jobs if (job.key, job.store) == (config.key, store))
+    store = jobs.store_label(jobs.store_uri(sweep))
+    own = jobs.by_attempt(
+        job for job in observed.jobs if (job.key, job.store) == (config.key, store)
+    )
     # Of evaluations that are no longer asked for, or that write to the store of a former sweep.
     others = [job for job in observed.jobs if job not in own]
     if isinstance(result, EvaluationResult):
@@ -507,7 +492,7 @@ def evaluate_config(
     )
 
 
-def _given(initial_loss: str, jobs: Sequence[ObservedJob]) -> Measurement:
+def _given(initial_loss: str, former: Sequence[ObservedJob]) -> Measurement:
     """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
@@ -515,8 +500,8 @@ def _given(initial_loss: str, jobs: Sequence[ObservedJob]) -> Measurement:
         status=api.HyperparamPredictionStatus(
             initial_loss=statuses.IntervalStatus(value=initial_loss)
         ),
-        stop=jobs,
-        recorded=jobs,
+        stop=former,
+        recorded=former,
     )
 
 
@@ -537,7 +522,7 @@ def _measured(
         api.HyperparamPredictionStatus(
             initial_loss=interval_status(interval, loss),
             domain_losses=domains or None,
-            evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
+            evaluation_uri=f"{jobs.store_uri(sweep)}/{layout.evaluation_result(result.key)}",
         ),
         stop=[*others, *(job for job in own if job.must_be_deleted)],
         recorded=[*own, *others],
@@ -598,9 +583,9 @@ def _evaluation(
     """What is to be done by one Job at a time."""
     observed, sweep = asked.observed, asked.sweep
     template = template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
-    store = store_label(store_uri(sweep))
+    store = jobs.store_label(jobs.store_uri(sweep))
     stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
-    label = template_label(observed.operator_template, sweep, template)
+    label = jobs.template_label(observed.operator_template, sweep, template)
     return SingleTask(
         labels=EVALUATING,
         observed=observed,
@@ -612,7 +597,7 @@ def _evaluation(
         # Changes with all that a person can change about the pod: charges under another one start at zero.
         template=f"{observed.generation}-{template}",
         asked=label,
-        outdated=[job for job in own if is_outdated(job, label)],
+        outdated=[job for job in own if jobs.is_outdated(job, label)],
         domains=list(config.mixture),
         retries=sweep.failure_policy.retries_per_point,
         suspend=asked.spec.suspend,
