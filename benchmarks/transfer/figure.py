@@ -3,6 +3,7 @@
 python -m benchmarks.transfer --read FILE... --figure docs/evidence/transfer.png
 """
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from benchmarks.transfer.texts import FAR
 matplotlib.use("agg")
 from matplotlib import pyplot
 
+FIRST_STUDY = Path(__file__).parents[2] / "docs" / "evidence" / "transfer.csv"
+"""Its laws are those of its own runs from scratch, by its own engine."""
 TICKS, RATIOS = (0.05, 0.1, 0.2, 0.5, 1, 2), (0.125, 0.25, 0.5, 1, 2)
 
 
 def draw(cases: Sequence[Case], path: Path) -> None:
     """Every case with its standard error: over the laws against the share, and over Measured's answer against the checkpoint's own rate.
 
-    Coloured by size; the marker is the text, and hollow what broke its shape.
+    Coloured by size; the marker is the text, and hollow what broke its shape. Triangles are the first study's, all pre-trained at 2^-8.
     """
     figure, (by_share, by_ratio) = pyplot.subplots(
-        1, 2, figsize=(9, 3.6), sharey=True, layout="constrained"
+        1, 2, figsize=(9, 4.6), sharey=True, layout="constrained"
     )
     groups = sorted({(case.size, case.checkpoint.text, case.broken) for case in cases})
     for name, text, broken in groups:
@@ -43,9 +46,18 @@ def draw(cases: Sequence[Case], path: Path) -> None:
             (by_ratio, [case.ratio for case in some], over_rule),
         ):
             axes.errorbar(x, y, np.abs([y - y / factors, y * factors - y]), **look)
+    with FIRST_STUDY.open() as file:
+        first = list(csv.DictReader(file))
+    for number, name in enumerate(("small", "large", "wide"), 2):
+        rows = [row for row in first if row["size"] == name]
+        wanted, laws, share = (
+            np.array([float(row[column]) for row in rows])
+            for column in ("best_learning_rate", "laws_learning_rate", "share")
+        )
+        by_share.plot(share, wanted / laws, "^", ms=4, color=f"C{number}", label=name)
     shares = np.linspace(0.02, 1, 200)
-    by_share.plot(shares, np.sqrt(shares), color="0.3")
-    by_share.annotate("Measured: root of s", (0.3, 0.6), color="0.3", fontsize=8, ha="right")
+    by_share.plot(shares, np.sqrt(shares), color="0.3", label="Measured: root of s")
+    by_share.plot(shares, shares**0.75, color="0.3", lw=0.8, dashes=(4, 2), label="s^0.75")
     for axes in (by_share, by_ratio):
         axes.axhline(1, color="0.6", dashes=(4, 2))
         axes.set_yscale("log")
@@ -62,6 +74,12 @@ def draw(cases: Sequence[Case], path: Path) -> None:
     by_ratio.xaxis.set_minor_locator(NullLocator())
     by_ratio.xaxis.set_major_formatter(ScalarFormatter())
     by_ratio.yaxis.set_tick_params(labelleft=True)
-    by_share.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(
+        *by_share.get_legend_handles_labels(),
+        frameon=False,
+        ncols=4,
+        loc="outside lower center",
+        fontsize=8,
+    )
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,9 +23,11 @@ ELASTIC_TO, ELASTIC_PAST = 2.0, 5
 """Tokens a parameter of the budgets and of the checkpoints that an elasticity is of."""
 LOWEST_RATIO = 0.18
 """Of rates of pre-training that are a quarter of the laws' and not an eighth."""
-STEEPNESS = {"Measured": FADE, "steeper by half": 1.5 * FADE, "steep": 2.0 * FADE}
+STEEPNESS = {"Measured": FADE, "s^0.75": 0.75, "s^1": 1.0}
 """Exponents of the share still to come."""
 RULES = ("Paper", *STEEPNESS, "rated")
+SHARES = (0.0, 0.45, 0.75, 0.95, 1.0)
+"""Between which cases are summed up."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,7 @@ def tables(results: design.Results) -> Iterator[str]:
     )
     yield from (_case_row(case, found) for case in found)
     yield from _head(
-        *("size", "text", "checkpoint's LR", "over laws'", "cases", "LR over Measured's", "B"),
+        *("size", "which", "cases", "LR over Measured's", "B"),
         *RULES,
         "inside LR, B",
     )
@@ -289,25 +292,28 @@ def tables(results: design.Results) -> Iterator[str]:
 
 
 def _summary_rows(found: Sequence[Case]) -> Iterator[str]:
-    """Of all checkpoints of one text that were pre-trained at one rate; then of all sizes."""
-    for key in sorted({(case.size, case.checkpoint.text, -case.pretraining) for case in found}):
-        some = [c for c in found if (c.size, c.checkpoint.text, -c.pretraining) == key]
-        rate = f"2^{-key[2]}{', broken' * some[0].broken}"
-        yield _summary_row((*key[:2], rate), some, found)
+    """Of every size: by the rate of pre-training over the laws'; then of those that are not broken, by share, and all."""
     for name in sorted({case.size for case in found}):
-        some = [case for case in found if case.size == name and not case.broken]
-        yield _summary_row((name, "all", "not broken"), some, found)
+        of_size = [case for case in found if case.size == name]
+        for rate in sorted({case.pretraining for case in of_size}):
+            some = [case for case in of_size if case.pretraining == rate]
+            ratio = np.exp(np.mean([np.log(case.ratio) for case in some]))
+            broken = ", broken" * some[0].broken
+            yield _summary_row(f"{name}|rate 2^{rate}, {ratio:.2f} of laws'{broken}", some, found)
+        whole = [case for case in of_size if not case.broken]
+        for low, high in pairwise(SHARES):
+            if some := [case for case in whole if low <= case.share < high]:
+                yield _summary_row(f"{name}|s {low:g} to {high:g}", some, found)
+        yield _summary_row(f"{name}|all but broken", whole, found)
 
 
-def _summary_row(names: tuple[str, ...], some: Sequence[Case], found: Sequence[Case]) -> str:
+def _summary_row(name: str, some: Sequence[Case], found: Sequence[Case]) -> str:
     """Geometric means of what was wanted, mean regrets in nats, and how many intervals hold."""
-    wanted = [(np.log(c.ratio), c.over_measured, c.over_measured_batch) for c in some]
-    ratio, rate, batch = np.exp(np.mean(wanted, axis=0))
+    wanted = [(c.over_measured, c.over_measured_batch) for c in some]
+    rate, batch = np.exp(np.mean(wanted, axis=0))
     held = ", ".join(str(sum(each)) for each in zip(*(c.holds() for c in some), strict=True))
     regrets = (_regret(rule, some, found) for rule in RULES)
-    return _row(
-        *names, f"{ratio:.2f}", str(len(some)), f"{rate:.2f}", f"{batch:.2f}", *regrets, held
-    )
+    return _row(name, str(len(some)), f"{rate:.2f}", f"{batch:.2f}", *regrets, held)
 
 
 def _elasticity_rows(found: Sequence[Case]) -> Iterator[str]:

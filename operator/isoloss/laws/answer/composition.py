@@ -35,7 +35,7 @@ RATE_ERROR, BATCH_ERROR = 0.25, 0.35
 """Standard deviations of ln LR and ln B of every run: what the measured optima deviate by, the laws' own error included."""
 YOUNG_ERROR, YOUNG_TOKENS = 0.8, 5.0
 """Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that. With FADE_ERROR most
-likely for all measured cases: 0.65 to 0.95 and 0.25 to 0.55 are within 2 units of log likelihood, 0.65 and 0.15 are 20 below."""
+likely for all measured cases: 0.6 to 0.85 and 0.35 to 0.55 are within 2 units of log likelihood, 0.65 and 0.15 are 18 below."""
 CHECKPOINTS = 56
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
