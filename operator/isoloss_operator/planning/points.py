@@ -141,11 +141,13 @@ FROM_SCRATCH: Final = Continued()
 
 
 @dataclass(frozen=True)
-class _Keyed:
-    """A spec by what it plans: specs cannot be hashed."""
+class _Asked:
+    """What is planned, by its JSON: specs and manifests cannot be hashed."""
 
-    json: str
+    spec_json: str
+    manifest_json: str
     spec: ScalingSweepSpec = field(compare=False)
+    manifest: records.DataManifest | None = field(compare=False)
 
 
 def plan_points(
@@ -162,23 +164,17 @@ def plan_points(
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec if
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
-    manifest_json = None if manifest is None else manifest.model_dump_json()
-    keyed = _Keyed(spec.model_dump_json(exclude={"suspend", "parallelism"}), spec)
-    return _plan(keyed, manifest_json, additions, continued)
+    manifest_json = "" if manifest is None else manifest.model_dump_json()
+    spec_json = spec.model_dump_json(exclude={"suspend", "parallelism"})
+    return _plan(_Asked(spec_json, manifest_json, spec, manifest), additions, continued)
 
 
 @lru_cache(maxsize=16)
 def _plan(
-    keyed: _Keyed,
-    manifest_json: str | None,
-    additions: tuple[AddedPoint, ...],
-    continued: Continued,
+    asked: _Asked, additions: tuple[AddedPoint, ...], continued: Continued
 ) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
-    spec = keyed.spec
-    manifest = (
-        None if manifest_json is None else records.DataManifest.model_validate_json(manifest_json)
-    )
+    spec, manifest = asked.spec, asked.manifest
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
     points = list[PlannedPoint]()
