@@ -293,6 +293,9 @@ def _refuse_other_positions(folder: Path, uri: str, network: Any) -> None:
 def _refuse_untied(network: Any, uri: str) -> None:
     """Raises BadData(NotACheckpoint) for a matrix that config.json ties to another, and whose file has numbers of its own:
     transformers 5 takes these, transformers 4 those of the other matrix."""
+    if not getattr(network.config.get_text_config(), "tie_word_embeddings", True):
+        # Mistral 3 around images ties by default, and its text decoder does not: both versions take the file's.
+        return
     weights = dict(network.named_parameters(remove_duplicate=False))
     for name, other in network.get_expanded_tied_weights_keys(all_submodels=True).items():
         ours, theirs = weights.get(name), weights.get(other)

@@ -79,7 +79,7 @@ def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
         f"The best learning rate of {smaller:.3g} parameters is beyond"
         in found.refusals[0].message
     )
-    assert "extend its grid to larger values" in found.refusals[0].message
+    assert "extend that grid to larger values" in found.refusals[0].message
 
 
 def test_refused_fits_print_no_numpy_warnings():

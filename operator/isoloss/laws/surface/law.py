@@ -200,7 +200,7 @@ def _size_outside_refusal(
         known,
         message=f"The best {quantity.replace('_', ' ')} of {np.exp(outside):.3g} parameters is beyond that size's grid, "
         f"{known.figures['edge']:.4g}. A trend over sizes needs two sizes with an optimum inside their grids: "
-        f"extend this one to {known.figures['direction']} values.",
+        f"extend that grid to {known.figures['direction']} values.",
         figures={**known.figures, "params": float(np.exp(outside))},
     )
 
