@@ -7,6 +7,7 @@ from typing import Any
 
 from kubernetes import client
 
+from isoloss_operator.cluster.live_jobs import JOB_NAME_LABEL
 from tests.faults.fixture import Failed, FaultFixture
 from tests.faults.harness import FakeKubelet
 from tests.faults.rows import Play, Row
@@ -30,8 +31,12 @@ def cluster_rows() -> list[Row]:
         Row("job/ttl", "finished Jobs vanish while the operator is down", _ttl),
         Row(
             "job/finalizer",
-            "two running Jobs are deleted, and a finalizer of somebody else keeps them for a while",
+            "two running Jobs and their pods are deleted, and a finalizer of somebody else keeps the Jobs for a while",
             _foreign_finalizer,
+            environment={
+                "ISOLOSS_POD_STARTING_SECONDS": "2",
+                "ISOLOSS_RESYNC_SECONDS": "2",
+            },
         ),
         Row(
             "job/all-deleted",
@@ -167,15 +172,27 @@ def _with_failures(*failures: dict[str, Any]) -> Play:
 
 
 def _foreign_finalizer(fixture: FaultFixture) -> Expectation:
-    """Two Jobs that are deleted stay until a controller that is away lets them go."""
-    fixture.seconds = TRAIN_SECONDS
+    """Two Jobs that are deleted stay until a controller that is away lets them go. With their pods they would end by themselves."""
+    fixture.seconds = 2 * TRAIN_SECONDS
     fixture.start()
-    fixture.wait_trained(2)
+    fixture.wait_trained(4)
+    # Those that have just begun: the others may end before they are deleted.
+    fixture.wait(
+        lambda: fixture.trainings.counted("start").total() >= 6, "further points to train"
+    )
     held = running_jobs(fixture)[:2]
     for name in held:
         body: Any = {"metadata": {"finalizers": ["example.com/away"]}}
         _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
-    delete_jobs("Background")(fixture)
+    for name in held:
+        _batch(fixture).delete_namespaced_job(
+            name, fixture.namespace, propagation_policy="Background", _preload_content=False
+        )
+    for pod in fixture.user.pods():
+        if pod.metadata.labels.get(JOB_NAME_LABEL) in held:
+            _core(fixture).delete_namespaced_pod(
+                pod.metadata.name, fixture.namespace, grace_period_seconds=0
+            )
     fixture.wait(lambda: fixture.harness.journal.said(fixture.namespace), "a condition to say so")
     fixture.wait_trained(10)
     for name in held:
