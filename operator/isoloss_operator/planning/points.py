@@ -141,13 +141,11 @@ FROM_SCRATCH: Final = Continued()
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is planned, by its JSON: specs and manifests cannot be hashed."""
+class _Keyed:
+    """A spec by what it plans: specs cannot be hashed."""
 
-    spec_json: str
-    manifest_json: str
+    json: str
     spec: ScalingSweepSpec = field(compare=False)
-    manifest: records.DataManifest | None = field(compare=False)
 
 
 def plan_points(
@@ -164,17 +162,19 @@ def plan_points(
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec if
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
-    manifest_json = "" if manifest is None else manifest.model_dump_json()
-    spec_json = spec.model_dump_json(exclude={"suspend", "parallelism"})
-    return _plan(_Asked(spec_json, manifest_json, spec, manifest), additions, continued)
+    keyed = _Keyed(spec.model_dump_json(exclude={"suspend", "parallelism"}), spec)
+    return _plan(keyed, manifest, additions, continued)
 
 
 @lru_cache(maxsize=16)
 def _plan(
-    asked: _Asked, additions: tuple[AddedPoint, ...], continued: Continued
+    keyed: _Keyed,
+    manifest: records.DataManifest | None,
+    additions: tuple[AddedPoint, ...],
+    continued: Continued,
 ) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
-    spec, manifest = asked.spec, asked.manifest
+    spec = keyed.spec
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
     points = list[PlannedPoint]()
