@@ -2,7 +2,7 @@
 
 import json
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubernetes import client
@@ -95,12 +95,16 @@ def delete_jobs(policy: str) -> Callable[[FaultFixture], None]:
     """Deletes two running Jobs."""
 
     def harm(fixture: FaultFixture) -> None:
-        for name in running_jobs(fixture)[:2]:
-            _batch(fixture).delete_namespaced_job(
-                name, fixture.namespace, propagation_policy=policy, _preload_content=False
-            )
+        _delete(fixture, running_jobs(fixture)[:2], policy)
 
     return harm
+
+
+def _delete(fixture: FaultFixture, names: Iterable[str], policy: str) -> None:
+    for name in names:
+        _batch(fixture).delete_namespaced_job(
+            name, fixture.namespace, propagation_policy=policy, _preload_content=False
+        )
 
 
 def _delete_pods(**options: Any) -> Callable[[FaultFixture], None]:
@@ -184,10 +188,7 @@ def _foreign_finalizer(fixture: FaultFixture) -> Expectation:
     for name in held:
         body: Any = {"metadata": {"finalizers": ["example.com/away"]}}
         _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
-    for name in held:
-        _batch(fixture).delete_namespaced_job(
-            name, fixture.namespace, propagation_policy="Background", _preload_content=False
-        )
+    _delete(fixture, held, "Background")
     for pod in fixture.user.pods():
         if pod.metadata.labels.get(JOB_NAME_LABEL) in held:
             _core(fixture).delete_namespaced_pod(

@@ -452,7 +452,6 @@ _SPEC_FIELDS: Final[Mapping[str, str]] = {
     "checkpoint": "spec.checkpoint",
     "optimizer": "spec.optimizer",
     "deterministic": "spec.training.deterministic",
-    "initialization": "spec.training.initialization",
     "evaluation": "spec.evaluation",
 }
 
