@@ -136,6 +136,8 @@ class OperatorProcess:
             "HOME": str(self.directory),
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "KUBECONFIG": str(kubeconfig),
+            # Which kernels compute: an operator that is forked has those of the tests, and their laws are compared to the last digit.
+            **{name: os.environ[name] for name in os.environ if name.startswith("OPENBLAS_")},
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "ISOLOSS_NAMESPACES": ",".join(self.namespaces),
