@@ -287,14 +287,16 @@ def _observe_pod(pod: Object) -> observation.ObservedPod:
     container = _container_status(status)
     state = container.get("state") or {}
     ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
+    init, failed = ("", ended) if ended else _failed_init_container(status)
     if not waiting:
         waiting = _waiting_init_container(status)
     return observation.ObservedPod(
         phase=status.get("phase") or "Pending",
-        exit_code=ended.get("exitCode"),
-        reason=ended.get("reason") or status.get("reason") or "",
+        exit_code=failed.get("exitCode"),
+        init_container=init,
+        reason=status.get("reason") or failed.get("reason") or "",
         message=status.get("message") or "",
-        termination_message=ended.get("message") or "",
+        termination_message=failed.get("message") or "",
         waiting_reason=waiting.get("reason") or "",
         waiting_message=waiting.get("message") or "",
         unschedulable=_unschedulable(status),
@@ -318,6 +320,15 @@ def _waiting_init_container(status: Object) -> Object:
         if waiting and waiting.get("reason") != "PodInitializing":
             return dict(waiting)
     return {}
+
+
+def _failed_init_container(status: Object) -> tuple[str, Object]:
+    """The one that ended a pod before its trainer began, and how; an empty name if there is none."""
+    for container in status.get("initContainerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode") and status.get("phase") == "Failed":
+            return container["name"], ended
+    return "", {}
 
 
 def _unschedulable(status: Object) -> str:

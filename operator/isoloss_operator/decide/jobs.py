@@ -239,8 +239,8 @@ class FailureClass(StrEnum):
     NODE_LOST = "NodeLost"
     """Its node never reported the end of the pod: runs again elsewhere, never charged."""
     NODE_FAILURE = "NodeFailure"
-    """Its node was rebooted, lost track of the pod, or could not start its container: runs again. Not charged until it
-    has happened 10 times in a row."""
+    """Its node was rebooted, lost track of the pod, refused it or could not start its container: runs again. Not charged
+    until it has happened 10 times in a row."""
     CLAIMED_ELSEWHERE = "ClaimedElsewhere"
     """Another sweep or attempt is training this point: wait, then look again; never charged."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -258,7 +258,7 @@ class FailureClass(StrEnum):
     STORAGE = "StorageError"
     """The store refused what the trainer asked for, or a disk is full."""
     DEADLINE = "DeadlineExceeded"
-    """activeDeadlineSeconds of the Job passed."""
+    """activeDeadlineSeconds of the Job, or of its pod, passed."""
     STALLED = "NoProgress"
     """failurePolicy.stallSeconds passed without progress: the operator ended the attempt."""
     RESULT_MISSING = "ResultMissing"
@@ -303,9 +303,11 @@ _INTERRUPTING_POD_REASONS = frozenset(
         "Preempting",
         "Shutdown",
         "Terminated",
-        "UnexpectedAdmissionError",
     }
 )
+_EVICTED: Final = "Evicted"
+_DEADLINE: Final = "DeadlineExceeded"
+"""Of a Job, or of a pod with a deadline of its own."""
 _BY_EXIT_CODE: Mapping[int, FailureClass] = {
     ExitCode.INTERRUPTED: FailureClass.INTERRUPTED,
     SIGTERM_EXIT: FailureClass.INTERRUPTED,
@@ -385,20 +387,30 @@ def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:
 def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
     if job.suspended:
         return FailureClass.INTERRUPTED
-    if job.reason == "DeadlineExceeded":
+    if job.reason == _DEADLINE:
         return FailureClass.DEADLINE
     if pod is None:
         # Of a Job that another cluster ran, its own conditions are all there is to see.
         return FailureClass.CRASHED if job.managed_externally else FailureClass.POD_VANISHED
     # The cause before the symptom: a preempted trainer may exit with any code.
-    if pod.disruption or pod.reason in _INTERRUPTING_POD_REASONS:
+    if pod.disruption:
         return FailureClass.INTERRUPTED
-    if pod.reason.startswith("OutOf") and pod.exit_code is None:
-        return FailureClass.INTERRUPTED  # kubelet had no room: OutOfnvidia.com/gpu and the like
+    if pod.reason == _EVICTED and pod.exit_code is not None:
+        return (
+            FailureClass.STORAGE
+        )  # for its own limits of disk: for its node's it is a disruption
+    if pod.reason in _INTERRUPTING_POD_REASONS:
+        return FailureClass.INTERRUPTED
+    if pod.reason == _DEADLINE and pod.exit_code != ExitCode.INTERRUPTED:
+        return FailureClass.DEADLINE
+    # Of a pod that the kubelet refuses (OutOfnvidia.com/gpu, TopologyAffinityError, ...) no container has a status.
+    is_refused = pod.phase == "Failed" and pod.exit_code is None and bool(pod.reason)
+    if (is_refused or pod.reason in _NODE_FAILURES) and not pod.deleting:
+        return FailureClass.NODE_FAILURE
+    if pod.init_container:
+        return FailureClass.CRASHED
     if pod.reason == "OOMKilled":
         return FailureClass.HOST_OUT_OF_MEMORY
-    if pod.reason in _NODE_FAILURES and not pod.deleting:
-        return FailureClass.NODE_FAILURE
     return _exit_code_class(pod)
 
 
@@ -413,8 +425,9 @@ def _exit_code_class(pod: ObservedPod) -> FailureClass:
 
 def _node_failure(pod: ObservedPod) -> str:
     node, words = pod.node or "unknown", pod.message or pod.termination_message or "no message"
+    code = "" if pod.exit_code is None else f" (exit code {pod.exit_code})"
     return (
-        f"{pod.reason} on node {node} (exit code {pod.exit_code}): {shortened(words, MAX_CAUSE).rstrip('.')}. "
+        f"{pod.reason} on node {node}{code}: {shortened(words.strip(), MAX_CAUSE).rstrip('.')}. "
         f"If it goes on, cordon the node: kubectl cordon {node}"
     )
 
@@ -432,10 +445,11 @@ def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:
         return f"the Job failed elsewhere ({job.reason or 'no reason given'}): {job.message}"
     if pod is None:
         return f"the Job failed ({job.reason or 'no reason given'}) and its pod is gone"
+    code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
     parts = [
-        f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code",
+        f"init container {pod.init_container}: {code}" if pod.init_container else code,
         pod.disruption or pod.reason,
-        pod.message or pod.termination_message or job.message,
+        (pod.message or pod.termination_message or job.message).strip(),
     ]
     return ", ".join(part for part in parts if part)
 

@@ -59,8 +59,10 @@ class ObservedPod:
     phase: str = "Pending"
     exit_code: int | None = None
     """Exit code of the container named trainer, once it terminated."""
+    init_container: str = ""
+    """Name of the init container that failed before it, whose exit code, reason and words these are then."""
     reason: str = ""
-    """Why the container or, if it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
+    """Why the pod or, if it does not say, the container ended: Evicted, OOMKilled, Error, …"""
     message: str = ""
     """status.message of the pod or the container's own, for people."""
     termination_message: str = ""

@@ -259,6 +259,35 @@ def test_an_init_container_that_can_not_start_is_told() -> None:
     assert seen.waiting_reason == "ImagePullBackOff"
 
 
+def test_what_the_kubelet_says_of_the_pod_goes_before_what_it_says_of_the_container() -> None:
+    """An eviction looks like any crash from within."""
+    evicted = ended(137, reason="ContainerStatusUnknown") | {
+        "reason": "Evicted",
+        "message": "full",
+    }
+    seen = speaks(job(), pod(**evicted))
+    assert (seen.reason, seen.message, seen.exit_code) == ("Evicted", "full", 137)
+
+
+def test_an_init_container_that_failed_tells_how_its_pod_ended() -> None:
+    def init(code: int) -> dict[str, Any]:
+        state = {"terminated": {"exitCode": code, "reason": "Error", "message": "no hub"}}
+        waits = {"waiting": {"reason": "PodInitializing"}}
+        return {
+            "initContainerStatuses": [{"name": "fetch", "state": state}],
+            "containerStatuses": [{"name": "trainer", "state": waits}],
+        }
+
+    seen = speaks(job(), pod(phase="Failed", **init(1)))
+    assert (seen.init_container, seen.exit_code, seen.termination_message) == (
+        "fetch",
+        1,
+        "no hub",
+    )
+    assert speaks(job(), pod(phase="Failed", **init(0))).exit_code is None
+    assert speaks(job(), pod(**{**init(1), **ended(43)})).init_container == ""
+
+
 def test_disruption_and_unschedulability_come_from_conditions() -> None:
     conditions = [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},

@@ -40,7 +40,42 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     "its node shut down": (failed(POINT, None, pod_reason="Terminated"), F.INTERRUPTED, False),
     "kubelet had no device for it": (
         failed(POINT, None, pod_reason="OutOfnvidia.com/gpu"),
+        F.NODE_FAILURE,
+        False,
+    ),
+    "kubelet refused it": (
+        failed(POINT, None, pod_reason="TopologyAffinityError"),
+        F.NODE_FAILURE,
+        False,
+    ),
+    "evicted for its own limit of disk": (
+        failed(POINT, 137, pod_reason="Evicted"),
+        F.STORAGE,
+        True,
+    ),
+    "too slow for its pod's deadline": (
+        failed(POINT, 143, pod_reason="DeadlineExceeded"),
+        F.DEADLINE,
+        True,
+    ),
+    "stopped in time at its pod's deadline": (
+        failed(POINT, ExitCode.INTERRUPTED, pod_reason="DeadlineExceeded"),
         F.INTERRUPTED,
+        False,
+    ),
+    "an init container failed with what would be a code of the trainer": (
+        failed(POINT, ExitCode.BAD_CONFIGURATION, pod_init_container="fetch"),
+        F.CRASHED,
+        True,
+    ),
+    "an init container ran out of memory": (
+        failed(POINT, 137, pod_reason="OOMKilled", pod_init_container="fetch"),
+        F.CRASHED,
+        True,
+    ),
+    "the runtime could not start an init container": (
+        failed(POINT, 128, pod_reason="StartError", pod_init_container="fetch"),
+        F.NODE_FAILURE,
         False,
     ),
     "asked to stop, and it did": (failed(POINT, ExitCode.INTERRUPTED), F.INTERRUPTED, False),
@@ -148,6 +183,22 @@ def test_without_a_termination_message_the_facts_are_stated() -> None:
     """Exit code and reasons."""
     assert classify(failed(POINT, 3)).message == "exit code 3, Error"
     assert "its pod is gone" in classify(vanished(POINT)).message
+
+
+def test_an_init_container_that_failed_is_named() -> None:
+    """It used to be a pod that vanished, tried twenty times uncharged."""
+    ended = failed(POINT, 1, pod_init_container="fetch", pod_termination_message="no route to hub")
+    assert classify(ended).message == "init container fetch: exit code 1, Error, no route to hub"
+
+
+def test_a_pod_that_a_node_refuses_names_the_node() -> None:
+    said = "Pod was rejected: no healthy devices present. "
+    refused = failed(
+        POINT, None, pod_reason="UnexpectedAdmissionError", pod_message=said, pod_node="gpu-7"
+    )
+    assert classify(refused).message.startswith(
+        "UnexpectedAdmissionError on node gpu-7: Pod was rejected: no healthy devices present. If"
+    )
 
 
 def test_only_memory_of_the_host_halves_the_micro_batch() -> None:
