@@ -19,7 +19,8 @@ ENDED = ("Succeeded", "Failed")
 OOM_KILLED = "OOMKilled"
 COUNT = re.compile(r"[1-9][0-9]{0,8}")
 """More attempts, or pods, than any task has. A label may have 63 digits, and whoever may edit Jobs can write it."""
-OF_KUBERNETES = frozenset({"foregroundDeletion", "orphan"})
+ORPHAN = "orphan"
+OF_KUBERNETES = frozenset({"foregroundDeletion", ORPHAN})
 """Finalizers by which the API server itself keeps an object until what it owns is gone."""
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
@@ -110,9 +111,19 @@ def _unqueued(job: Object) -> observation.ObservedWorkload | None:
     )
 
 
+def is_held(metadata: Object) -> bool:
+    """Whether a deleted object stays for others' finalizers, so that Kubernetes does not delete yet what it owns, and is not
+    to leave that alone either."""
+    return bool(_foreign_finalizers(metadata)) and ORPHAN not in metadata["finalizers"]
+
+
+def _foreign_finalizers(metadata: Object) -> list[str]:
+    return [each for each in metadata.get("finalizers") or () if each not in OF_KUBERNETES]
+
+
 def _keeps_from_going(metadata: Object) -> str:
     """Which finalizers keep a Job that is deleted; empty: none."""
-    others = [each for each in metadata.get("finalizers") or () if each not in OF_KUBERNETES]
+    others = _foreign_finalizers(metadata)
     if "deletionTimestamp" not in metadata or not others:
         return ""
     message = f"Job {metadata['name']} was deleted, but finalizers keep it"

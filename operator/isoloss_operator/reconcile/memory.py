@@ -24,6 +24,8 @@ SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0
 """For all that a pass reads from the store, and for all that it writes there."""
 MAX_UNSENT = 32
+CONFLICTS: Final = 5
+"""So many writes in a row that another's came before are no coincidence."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class Memory:
     """Generation of the spec that `create_error` is about."""
     store_write_error: str = ""
     """Why the store did not take what the last pass wrote."""
+    conflicts: int = 0
+    """How often in a row the ledger was not the one that had been read."""
     write_error: str = ""
     """Which write other than a Job's creation the API server refused in the last pass."""
     publish_error: str = ""
@@ -248,14 +252,24 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
         memory.refusal_may_pass = error.may_pass
         memory.store_write_error = ""
         return False
-    except WriteConflict:
-        memory.store_write_error = ""  # the store answers
-        return False  # another has written the ledger: the next pass reads it
+    except WriteConflict as error:
+        # The store answers, and another has written the ledger: the next pass reads it.
+        memory.conflicts += 1
+        is_told = memory.conflicts >= CONFLICTS
+        memory.store_write_error = _without_end(error) if is_told else ""
+        return False
     except StoreError as error:
         memory.store_write_error = str(error)
         return False
-    memory.store_write_error = ""
+    memory.store_write_error, memory.conflicts = "", 0
     return not (memory.write_error or memory.publish_error)
+
+
+def _without_end(error: WriteConflict) -> str:
+    return (
+        f"{error}, {CONFLICTS} times in a row: stop other operators that serve this sweep. If there are none, a proxy or "
+        "gateway changes the ETag of objects"
+    )
 
 
 def tolerated(memory: Memory, write: Callable[[], None]) -> None:

@@ -9,6 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 from isoloss_operator.cluster.client import JOB, Kind, Object, Refused, ResourceKey
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.observe import is_held
+from isoloss_operator.decide.jobs import deletions
 from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import PredictionPlan, SweepPlan
 from isoloss_operator.reconcile.memory import (
@@ -62,11 +64,16 @@ class Reconciler(Generic[Observed, Plan]):
         """Bring the world one step on; seconds until the next look, None once the resource is gone."""
         services, kind = self._services, self._steps.kind
         body = self._read(key)
-        if body is None or "deletionTimestamp" in body["metadata"]:
+        if body is None:
             self._forget(key)
             return None
         metadata = body["metadata"]
         owner = Owner(kind, key.namespace, key.name, metadata["uid"])
+        if "deletionTimestamp" in metadata:
+            if is_held(metadata):
+                services.jobs.delete(owner, deletions(services.job_reader.read(owner).jobs))
+            self._forget(key)
+            return None
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
         if namesake := self._memories.forget_other(key, owner.uid):
             services.job_reader.forget(namesake.uid)

@@ -17,6 +17,7 @@ from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.reconcile.memory import (
+    CONFLICTS,
     Memory,
     after_trouble,
     carry_out,
@@ -63,6 +64,23 @@ def test_a_refused_write_is_remembered_until_it_succeeds(error: Exception, field
 def test_a_write_of_another_process_is_no_trouble_but_asks_for_another_look() -> None:
     memory = Memory("uid")
     assert not carry_out(memory, 1, failing(WriteConflict("ledger.jsonl.gz")))
+    assert not had_trouble(memory)
+
+
+def test_a_ledger_that_is_another_each_time_is_told_of() -> None:
+    """As behind a proxy that changes ETags: pass would follow pass for ever, and nothing said so."""
+    memory = Memory("uid")
+    conflict = failing(WriteConflict("ledger.jsonl.gz: another has written it"))
+    for _ in range(CONFLICTS):
+        assert not had_trouble(memory)
+        carry_out(memory, 1, conflict)
+    assert had_trouble(memory)
+    assert memory.store_write_error.startswith("ledger.jsonl.gz: another has written it, 5 times")
+    assert "ETag" in memory.store_write_error
+    carry_out(memory, 1, conflict)
+    assert memory.store_write_error.startswith("ledger.jsonl.gz: another has written it, 5 times")
+    assert carry_out(memory, 1, lambda: None)
+    carry_out(memory, 1, conflict)
     assert not had_trouble(memory)
 
 
@@ -143,6 +161,33 @@ def pass_over(answer: Any) -> float | None:
     )
     steps: Any = SimpleNamespace(kind=SWEEP, forget=lambda _key, _uid: None)
     return Reconciler(services, steps)(ResourceKey(SWEEP, "research", "x"))
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "stops"),
+    [
+        (["example.com/audit"], True),
+        (["foregroundDeletion", "example.com/audit"], True),
+        (["foregroundDeletion"], False),
+        (["example.com/audit", "orphan"], False),
+    ],
+)
+def test_the_jobs_of_a_deleted_sweep_that_a_finalizer_keeps_are_stopped(
+    finalizers: list[str], stops: bool
+) -> None:
+    """Kubernetes deletes them only once the sweep is gone: they used to train on for nobody."""
+    deleted: list[str] = []
+    marks = {"uid": "u", "deletionTimestamp": "2026-11-24T12:00:00Z", "finalizers": finalizers}
+    body = {"kind": "ScalingSweep", "metadata": {**BODY["metadata"], **marks}}
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(get=lambda *_: body),
+        watchdog=WatchDog(),
+        job_reader=SimpleNamespace(read=lambda _: LiveJobs((job(points()[0]),), (), (), {})),
+        jobs=SimpleNamespace(delete=lambda _, jobs: deleted.extend(each.name for each in jobs)),
+    )
+    steps: Any = SimpleNamespace(kind=SWEEP, forget=lambda _key, _uid: None)
+    assert Reconciler(services, steps)(KEY) is None
+    assert deleted == ([job(points()[0]).name] if stops else [])
 
 
 def test_a_pass_that_fails_by_a_bug_has_stopped_the_jobs_of_a_suspended_resource() -> None:
