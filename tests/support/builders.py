@@ -8,6 +8,7 @@ from typing import Any
 
 from isoloss_contract import records
 from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import timestamp
 from isoloss_contract.records import Claimant as _Claimant
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs import job_name, store_label
@@ -225,6 +226,16 @@ def progress(
         tokens_per_second=tokens_per_second,
         updated_at="2026-09-01T12:00:00Z",
     )
+
+
+def stated(
+    kind: str, status: str, reason: str, message: str = "", **changes: Any
+) -> dict[str, Any]:
+    """A condition of a status as the API server has it, since eleven o'clock."""
+    when = {"observedGeneration": 1, "lastTransitionTime": timestamp(NOW - timedelta(hours=1))}
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message, **when, **changes
+    }  # fmt: skip
 
 
 def condition(plan_or_status: Any, kind: str) -> tuple[str, str, str]:

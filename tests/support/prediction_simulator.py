@@ -34,6 +34,7 @@ from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from tests.support.builders import STORE, UID, after, observed, result, sweep_spec
 from tests.support.predictions import (
+    answer_status,
     evaluation,
     fit,
     parsed_prediction,
@@ -99,19 +100,7 @@ def probes_at(rate: str, batch: str, better: float, stamp: str, *, done: bool) -
     `better` is the learning rate with the lowest loss, in units of the answer's; 0: the points diverge.
     """
     raw = probes_spec()
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Predicted",
-        "message": "",
-        "observedGeneration": 1,
-        "lastTransitionTime": "2026-09-01T11:00:00Z",
-    }
-    answer = {
-        "conditions": [ready],
-        "learningRate": {"value": rate},
-        "batchSize": {"value": batch},
-    }
+    answer = answer_status(rate, batch)
     asked = parsed_prediction(prediction_spec(batchSizeMultipleOf=1, sweepRef={"name": "laws"}))
     simulator = observed(
         raw,

@@ -22,7 +22,7 @@ from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.single_task import evaluate_config
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
-from tests.support.builders import NOW, STORE, manifest, parsed, sweep_spec
+from tests.support.builders import NOW, STORE, manifest, parsed, stated, sweep_spec
 from tests.support.ledgers import read_back
 from tests.support.synthetic_runs import fitted_laws
 
@@ -57,18 +57,19 @@ def given_loss(loss: str, **changes: Any) -> dict[str, Any]:
     return prediction_spec(checkpoint=None, initialLoss=loss, **changes)
 
 
+def answer_status(rate: str, batch: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    """A prediction that is Ready with this answer, unless these are its conditions."""
+    ready = conditions or (stated("Ready", "True", "Predicted"),)
+    values = {"learningRate": {"value": rate}, "batchSize": {"value": batch}}
+    return {"conditions": [*ready], **values}
+
+
 def sweep(
     status: str = "True", reason: str = "Fitted", message: str = "Fitted.", **changes: Any
 ) -> ObservedReference:
     generation = changes.get("generation", 1)
-    ready = {
-        "type": "Ready",
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": changes.pop("observed_generation", generation),
-        "lastTransitionTime": "2026-09-01T11:00:00Z",
-    }
+    seen = changes.pop("observed_generation", generation)
+    ready = stated("Ready", status, reason, message, observedGeneration=seen)
     fields: dict[str, Any] = {
         "name": "demo",
         "uid": SWEEP_UID,

@@ -52,8 +52,18 @@ from isoloss_operator.reconcile.memory import Memory, carry_out, had_trouble
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.sweep import SweepSteps
 from tests.support import builders
-from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
-from tests.support.predictions import parsed_prediction, prediction_spec
+from tests.support.builders import (
+    NOW,
+    UID,
+    job,
+    manifest,
+    points,
+    result,
+    stated,
+    sweep_spec,
+    words,
+)
+from tests.support.predictions import answer_status, parsed_prediction, prediction_spec
 from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.simulated_services import services_of
 from tests.support.sweep_worlds import refused
@@ -110,18 +120,11 @@ FAR: Final = "4e-3"
 def answer(rate: str = NEAR[1], **changes: str) -> dict[str, Any]:
     """A prediction that is Ready with this learning rate, or whose conditions have these statuses."""
     statuses = {"Ready": "True", "Stale": "False", **changes}
-    message = {"reason": "Said", "message": "", "lastTransitionTime": "2026-09-01T11:00:00Z"}
+    conditions = (stated(kind, status, "Said") for kind, status in statuses.items())
     return {
         "metadata": {"generation": 1},
         "spec": prediction_spec(sweepRef={"name": "laws"}, checkpoint={"uri": ANSWERED}),
-        "status": {
-            "conditions": [
-                {"type": kind, "status": status, "observedGeneration": 1, **message}
-                for kind, status in statuses.items()
-            ],
-            "learningRate": {"value": rate},
-            "batchSize": {"value": "16"},
-        },
+        "status": answer_status(rate, "16", *conditions),
     }
 
 

@@ -11,7 +11,12 @@ from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, PointDecision
-from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
+from isoloss_operator.decide.observation import (
+    ObservedJob,
+    ObservedPod,
+    ObservedSweep,
+    ObservedWorkload,
+)
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.record import fit_inputs
 from isoloss_operator.decide.sweep import decide_sweep
@@ -44,6 +49,11 @@ def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
 def training(**changes: Any) -> ObservedSweep:
     """Three points train and the ledger knows all eight."""
     return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
+
+
+def ending(first: ObservedJob, **changes: Any) -> ObservedSweep:
+    """Three points train, and the Job of the first has come to this."""
+    return training(jobs=(first, *(job(p) for p in POINTS[1:3])), **changes)
 
 
 def unprepared(*jobs: Any, **changes: Any) -> ObservedSweep:

@@ -50,19 +50,6 @@ def cost(count: int) -> float:
 # ------------------------------------------------------------------------------------ what is spent
 
 
-def test_what_running_points_have_trained_is_spent() -> None:
-    """And shown before they end."""
-    half = {p.key: progress(p, p.tokens // 2) for p in POINTS[:3]}
-    plan = decide_sweep(training(progress=half))
-    expected = sum(six_nd(p.proxy.parameters, p.tokens // 2) for p in POINTS[:3])
-    assert float(plan.status.spent_flops) == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_time_of_running_attempts_is_spent() -> None:
-    world = training(jobs=(job(FIRST, working_since=NOW - timedelta(hours=2), accelerators=4),))
-    assert decide_sweep(world).status.accelerator_hours == "8"
-
-
 def test_a_continued_run_costs_only_what_it_adds() -> None:
     """Its progress counts from the checkpoint that an earlier attempt left."""
     third = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}

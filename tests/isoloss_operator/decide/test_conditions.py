@@ -12,7 +12,7 @@ from isoloss_operator.api.statuses import parse_conditions
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.conditions import changed, dated, reconciling
 from isoloss_operator.decide.reasons import Finding, Reason
-from tests.support.builders import NOW
+from tests.support.builders import NOW, stated
 
 
 def test_the_transition_time_changes_with_the_status_alone() -> None:
@@ -52,13 +52,7 @@ def test_a_turn_is_a_new_status_or_reason() -> None:
 
 def test_conditions_of_a_strange_status_are_passed_over() -> None:
     """Someone may have written anything there."""
-    good = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Fitted",
-        "message": "",
-        "lastTransitionTime": "2026-09-01T12:00:00Z",
-    }
+    good = stated("Ready", "True", "Fitted")
     assert list(parse_conditions({"conditions": [good, {"type": 3}, None]})) == ["Ready"]
     assert parse_conditions({"conditions": "none"}) == {}
 

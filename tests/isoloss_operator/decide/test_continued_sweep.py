@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.reading import ABSENT, Unanswered, Unreadable, value_of
-from isoloss_operator.api import Condition
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.decide.checks import accepted_sweep
-from isoloss_operator.decide.observation import (
-    ObservedAnswer,
-    ObservedCheckpoint,
-    ObservedSweep,
-)
+from isoloss_operator.decide.observation import ObservedAnswer, ObservedCheckpoint, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import planned_tasks
@@ -21,7 +16,13 @@ from isoloss_operator.planning.points import PlannedPoint, prepare_config
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support import builders
 from tests.support.models import example_model
-from tests.support.predictions import CHECKPOINT, STAMP, parsed_prediction, prediction_spec
+from tests.support.predictions import (
+    CHECKPOINT,
+    STAMP,
+    answer_status,
+    parsed_prediction,
+    prediction_spec,
+)
 from tests.support.predictions import observed as observed_prediction
 from tests.support.published_configs import TOY_CHECKPOINT
 
@@ -43,21 +44,9 @@ def answer(
     rate: str = "3e-4", batch: str = "64", spec: dict[str, Any] | None = None, **changes: Any
 ) -> ObservedAnswer:
     """A prediction that is Ready with this answer."""
-    ready = Condition(
-        type="Ready",
-        status="True",
-        reason="Predicted",
-        message="",
-        observedGeneration=1,
-        lastTransitionTime="2026-09-01T11:00:00Z",
-    ).model_dump(mode="json", by_alias=True)
-    status = {
-        "conditions": [{**ready, **changes}],
-        "learningRate": {"value": rate},
-        "batchSize": {"value": batch},
-    }
+    ready = {**builders.stated("Ready", "True", "Predicted"), **changes}
     asked = prediction_spec(sweepRef={"name": "dense"}) if spec is None else spec
-    return ObservedAnswer(1, parsed_prediction(asked), status)
+    return ObservedAnswer(1, parsed_prediction(asked), answer_status(rate, batch, ready))
 
 
 def world(
@@ -314,11 +303,3 @@ def test_a_prediction_that_names_such_a_sweep_for_its_laws_is_told_so() -> None:
     plan = decide_prediction(observed_prediction(sweep=sweep))
     assert builders.condition(plan, "Ready")[1] == "SweepInvalid"
     assert "has no laws" in builders.condition(plan, "Ready")[2]
-
-
-def test_the_ledger_has_where_points_lie() -> None:
-    plan = decide_sweep(world(found=answer()))
-    ledger = value_of(plan.ledger) if plan.ledger is not None else None
-    assert ledger is not None
-    assert ledger.neighbourhoods[0].prediction == "dense-8b"
-    assert ledger.neighbourhoods[0].places[0] == (3e-4, 64)

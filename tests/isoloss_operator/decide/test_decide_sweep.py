@@ -33,6 +33,7 @@ from tests.support.builders import (
     points,
     progress,
     result,
+    stated,
     sweep_spec,
     words,
 )
@@ -42,6 +43,7 @@ from tests.support.sweep_worlds import (
     POINTS,
     PREPARE_KEY,
     all_done,
+    ending,
     hung,
     known,
     ready,
@@ -139,7 +141,7 @@ def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted(
     message = "pod a on node b did not end within its grace period"
     gone = {"failed": True, "lost": True, "unfinished_pods": 0}
     lost = job(FIRST, reason="NodeLost", message=message, **gone)
-    world = training(jobs=(lost, job(POINTS[1]), job(POINTS[2])))
+    world = ending(lost)
     plan = decide_sweep(world)
     attempts = ledger_of(plan).points[0].attempts
     assert (attempts.charged, attempts.last_failure, attempts.ended) == ({}, "NodeLost", 1)
@@ -440,26 +442,15 @@ def test_a_result_of_an_attempt_whose_job_was_deleted_by_hand_is_this_sweeps_own
     assert (own.adopted, others.adopted, others.spent.flops) == (False, True, 0)
 
 
-def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
-    """Three points: none. Four: one, marked provisional. The same four again: none."""
-    three = known(observed(), results={p.key: result(p) for p in POINTS[:3]})
-    assert decide_sweep(three).fit is None
-    four: SweepPlan = decide_sweep(
-        known(observed(), results={p.key: result(p) for p in POINTS[:4]})
-    )
-    assert four.fit is not None
-    assert four.fit.provisional
-    assert len(four.fit.points) == 4
-
-
-def test_points_enough_for_a_fit_are_not_said_to_be_too_few() -> None:
-    """Their fit may wait for its turn, or for another to rest."""
+def test_a_provisional_fit_waits_for_four_points_which_are_not_said_to_be_too_few() -> None:
+    """It may wait for its turn, or for another to rest."""
     for count, said in (
         (3, "3 points have a result: too few for a first fit."),
         (4, "4 points have a result: not fitted yet."),
     ):
         plan = decide_sweep(known(observed(), results={p.key: result(p) for p in POINTS[:count]}))
         assert condition(plan, "FitReady") == ("False", "NoResults", said)
+        assert (plan.fit is not None and plan.fit.provisional) == (count == 4)
 
 
 def test_a_point_out_of_memory_is_not_tried_again_for_the_result_that_says_so() -> None:
@@ -623,15 +614,20 @@ def test_a_trainer_image_of_another_version_is_named_with_what_to_do() -> None:
     )
 
 
+@pytest.mark.parametrize(("generation", "is_believed"), [(2, True), (0, True), (1, False)])
+def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
+    generation: int, is_believed: bool
+) -> None:
+    refuses = {"pod_termination_message": words("BadTask", "no such thing", "tokenizer")}
+    ended = failed(PREPARE_KEY, ExitCode.BAD_CONFIGURATION, generation=generation, **refuses)
+    plan = decide_sweep(unprepared(ended, generation=2))
+    assert (condition(plan, "Ready")[1] == "BadConfiguration") is is_believed
+    assert ledger_of(plan).preparation.ended == 1, "it ended all the same"
+
+
 def data_ready(seconds_ago: float) -> dict[str, Any]:
-    return {
-        "type": "DataReady",
-        "status": "True",
-        "reason": "DataPrepared",
-        "message": "The digest is known.",
-        "lastTransitionTime": timestamp(NOW - timedelta(seconds=seconds_ago)),
-        "observedGeneration": 1,
-    }
+    since = timestamp(NOW - timedelta(seconds=seconds_ago))
+    return stated("DataReady", "True", "DataPrepared", lastTransitionTime=since)
 
 
 @pytest.mark.parametrize(
@@ -675,23 +671,10 @@ def test_a_lost_preparation_is_deleted_although_its_manifest_is_there() -> None:
     assert names(decide_sweep(training(jobs=(lost,))).delete)
 
 
-def in_a_queue(waiting: int, running: int) -> ObservedSweep:
-    """Jobs of the first points wait in the queue, those of the next are admitted."""
-    jobs = [job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:waiting]]
-    jobs += [job(p) for p in POINTS[waiting : waiting + running]]
-    spec = sweep_spec(queue={"localQueueName": "research"}, parallelism=4)
-    return replace(training(jobs=tuple(jobs)), spec=parsed(spec))
-
-
-def test_queued_jobs_hold_their_slots() -> None:
-    """Kueue can never admit more than parallelism."""
-    assert len(decide_sweep(in_a_queue(waiting=2, running=1)).create) == 1
-
-
-@pytest.mark.parametrize(("running", "warned"), [(4, False), (5, True)])
+@pytest.mark.parametrize(("running", "warned"), [(3, False), (4, True)])
 def test_more_jobs_than_parallelism_are_warned_of(running: int, warned: bool) -> None:
     """It may have been lowered while they run."""
-    plan = decide_sweep(in_a_queue(waiting=0, running=running))
+    plan = decide_sweep(training(jobs=tuple(map(job, POINTS[:running]))))
     assert plan.create == ()
     assert ("1 more Job is running than spec.parallelism allows" in str(plan.status)) == warned
 

@@ -3,7 +3,7 @@
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.reconcile.status_writes import failed_pass, internal_error
-from tests.support.builders import NOW, condition, observed
+from tests.support.builders import NOW, condition, observed, stated
 
 BUG = TypeError("'int' object is not subscriptable")
 
@@ -15,8 +15,7 @@ def status_after(before: dict[str, object], generation: int = 1) -> ScalingSweep
 
 
 def written(**changes: object) -> dict[str, object]:
-    status = decide_sweep(observed(**changes)).status
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return decide_sweep(observed(**changes)).status.document()
 
 
 def test_the_conditions_name_the_error_and_where_to_look() -> None:
@@ -33,24 +32,13 @@ def test_a_resource_without_a_status_gets_the_condition_too() -> None:
 
 def test_everything_else_in_the_status_stands() -> None:
     before = written()
-    after = status_after(before).model_dump(mode="json", by_alias=True, exclude_none=True)
+    after = status_after(before).document()
     for field in before.keys() - {"conditions"}:
         assert after[field] == before[field]
 
 
 def test_what_is_ready_stays_so_but_only_under_the_same_generation() -> None:
-    ready = {
-        "conditions": [
-            {
-                "type": "Ready",
-                "status": "True",
-                "reason": "Fitted",
-                "message": "m",
-                "observedGeneration": 1,
-                "lastTransitionTime": "2026-09-01T12:00:00Z",
-            }
-        ]
-    }
+    ready: dict[str, object] = {"conditions": [stated("Ready", "True", "Fitted")]}
     assert condition(status_after(ready), "Ready")[:2] == ("True", "Fitted")
     assert condition(status_after(ready, generation=2), "Ready")[1] == "InternalError"
 
@@ -66,7 +54,7 @@ def test_only_what_the_failure_says_is_said_of_the_new_generation() -> None:
     for each in status_after(before).conditions:
         assert each.observed_generation == 1
     assert after.observed_generation == 2
-    again = status_after(after.model_dump(mode="json", by_alias=True, exclude_none=True), 3)
+    again = status_after(after.document(), 3)
     assert {c.type: c.observed_generation for c in again.conditions} == {
         kind: 3 if kind in told else 1 for kind in generations
     }

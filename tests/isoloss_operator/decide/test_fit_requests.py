@@ -58,11 +58,6 @@ def test_provisional_fits_rest_after_each_other_and_the_final_one_does_not_wait(
     assert not asked(done(len(POINTS), fit_in_backoff=True)).provisional
 
 
-def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
-    running = asked(done(len(POINTS)))
-    assert decide_sweep(done(len(POINTS), fit_running=running)).fit is None
-
-
 def test_laws_whose_report_was_never_drawn_stand_while_the_fit_is_made_again_for_it() -> None:
     """An operator was killed between the two; its successor finds the laws of just these points."""
     final = asked(done(len(POINTS)))

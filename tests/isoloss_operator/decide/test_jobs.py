@@ -20,151 +20,104 @@ from tests.support.builders import complete, failed, job, points, vanished, word
 POINT = points()[0]
 F = FailureClass
 
-ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
-    "preempted by the scheduler": (
-        failed(POINT, 137, pod_disruption="PreemptionByScheduler"),
-        F.INTERRUPTED,
-        False,
-    ),
-    "drained from its node": (
-        failed(POINT, 143, pod_disruption="EvictionByEvictionAPI"),
-        F.INTERRUPTED,
-        False,
-    ),
-    "a disruption outranks the exit code it led to": (
-        failed(POINT, 1, pod_disruption="DeletionByTaintManager"),
-        F.INTERRUPTED,
-        False,
-    ),
-    "evicted by kubelet": (failed(POINT, None, pod_reason="Evicted"), F.INTERRUPTED, False),
-    "its node shut down": (failed(POINT, None, pod_reason="Terminated"), F.INTERRUPTED, False),
-    "kubelet had no device for it": (
-        failed(POINT, None, pod_reason="OutOfnvidia.com/gpu"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "kubelet refused it": (
-        failed(POINT, None, pod_reason="TopologyAffinityError"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "evicted for its own limit of disk": (
-        failed(POINT, 137, pod_reason="Evicted"),
-        F.STORAGE,
-        True,
-    ),
-    "too slow for its pod's deadline": (
-        failed(POINT, 143, pod_reason="DeadlineExceeded"),
-        F.DEADLINE,
-        True,
-    ),
-    "stopped in time at its pod's deadline": (
-        failed(POINT, ExitCode.INTERRUPTED, pod_reason="DeadlineExceeded"),
-        F.INTERRUPTED,
-        False,
-    ),
-    "an init container failed with what would be a code of the trainer": (
-        failed(POINT, ExitCode.BAD_CONFIGURATION, pod_init_container="fetch"),
-        F.CRASHED,
-        True,
-    ),
-    "an init container ran out of memory": (
-        failed(POINT, 137, pod_reason="OOMKilled", pod_init_container="fetch"),
-        F.CRASHED,
-        True,
-    ),
-    "the runtime could not start an init container": (
-        failed(POINT, 128, pod_reason="StartError", pod_init_container="fetch"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "asked to stop, and it did": (failed(POINT, ExitCode.INTERRUPTED), F.INTERRUPTED, False),
-    "asked to stop before it could listen": (failed(POINT, 143), F.INTERRUPTED, False),
-    "deleted, and killed after its grace period": (
-        failed(POINT, 137, pod_deleting=True),
-        F.INTERRUPTED,
-        False,
-    ),
-    "deleted while it ran": (failed(POINT, None, pod_deleting=True), F.INTERRUPTED, False),
-    "suspended by Kueue": (failed(POINT, 1, suspended=True), F.INTERRUPTED, False),
-    "gone with its node": (vanished(POINT), F.POD_VANISHED, False),
-    "stopped without an exit code": (failed(POINT, None, pod_reason=""), F.POD_VANISHED, False),
-    "another attempt holds the point": (
-        failed(POINT, ExitCode.CLAIMED_ELSEWHERE),
-        F.CLAIMED_ELSEWHERE,
-        False,
-    ),
-    "no micro-batch fits": (failed(POINT, ExitCode.OUT_OF_MEMORY), F.OUT_OF_MEMORY, True),
-    "killed by the host for its memory": (
-        failed(POINT, 137, pod_reason="OOMKilled"),
-        F.HOST_OUT_OF_MEMORY,
-        True,
-    ),
-    "memory was refused to one of several pods": (
-        failed(POINT, ExitCode.MEMORY_REFUSED),
-        F.MEMORY_REFUSED,
-        True,
-    ),
-    "bad configuration": (failed(POINT, ExitCode.BAD_CONFIGURATION), F.BAD_CONFIGURATION, True),
-    "bad data": (failed(POINT, ExitCode.BAD_DATA), F.BAD_DATA, True),
-    "storage failed": (failed(POINT, ExitCode.STORAGE), F.STORAGE, True),
-    "the store refused": (
-        failed(POINT, ExitCode.STORAGE, pod_termination_message=words("StoreRefused", "403")),
-        F.STORAGE,
-        True,
-    ),
-    "the store did not answer": (
-        failed(POINT, ExitCode.STORAGE, pod_termination_message=words("StoreUnavailable", "503")),
-        F.STORE_UNAVAILABLE,
-        False,
-    ),
-    "a crash that names the store": (
-        failed(POINT, 1, pod_termination_message=words("StoreUnavailable", "503")),
-        F.CRASHED,
-        True,
-    ),
-    "too slow for the Job's deadline": (
-        failed(POINT, 143, reason="DeadlineExceeded"),
-        F.DEADLINE,
-        True,
-    ),
-    "succeeded without a result": (complete(POINT), F.RESULT_MISSING, True),
-    "diverged without a result": (failed(POINT, ExitCode.DIVERGED), F.RESULT_MISSING, True),
-    "killed for an unknown reason": (failed(POINT, 137), F.CRASHED, True),
-    "its node was rebooted": (failed(POINT, 255, pod_reason="Unknown"), F.NODE_FAILURE, False),
-    "its node lost track of it": (
-        failed(POINT, 137, pod_reason="ContainerStatusUnknown"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "the runtime could not start it": (
-        failed(POINT, 128, pod_reason="StartError"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "the runtime could not run it": (
-        failed(POINT, 127, pod_reason="ContainerCannotRun"),
-        F.NODE_FAILURE,
-        False,
-    ),
-    "it exits with 255 itself": (failed(POINT, 255), F.CRASHED, True),
-    "an exception": (failed(POINT, 1), F.CRASHED, True),
-    "a command that is not there": (failed(POINT, 127), F.CRASHED, True),
-    "a termination message that is not ours": (
-        failed(POINT, 1, pod_termination_message="{oops"),
-        F.CRASHED,
-        True,
-    ),
+OUTCOMES: dict[tuple[FailureClass, bool], dict[str, ObservedJob]] = {
+    (F.INTERRUPTED, False): {
+        "preempted by the scheduler": failed(POINT, 137, pod_disruption="PreemptionByScheduler"),
+        "drained from its node": failed(POINT, 143, pod_disruption="EvictionByEvictionAPI"),
+        "a disruption outranks the exit code it led to": failed(
+            POINT, 1, pod_disruption="DeletionByTaintManager"
+        ),
+        "evicted by kubelet": failed(POINT, None, pod_reason="Evicted"),
+        "its node shut down": failed(POINT, None, pod_reason="Terminated"),
+        "stopped in time at its pod's deadline": failed(
+            POINT, ExitCode.INTERRUPTED, pod_reason="DeadlineExceeded"
+        ),
+        "asked to stop, and it did": failed(POINT, ExitCode.INTERRUPTED),
+        "asked to stop before it could listen": failed(POINT, 143),
+        "deleted, and killed after its grace period": failed(POINT, 137, pod_deleting=True),
+        "deleted while it ran": failed(POINT, None, pod_deleting=True),
+        "suspended by Kueue": failed(POINT, 1, suspended=True),
+    },
+    (F.NODE_FAILURE, False): {
+        "kubelet had no device for it": failed(POINT, None, pod_reason="OutOfnvidia.com/gpu"),
+        "kubelet refused it": failed(POINT, None, pod_reason="TopologyAffinityError"),
+        "the runtime could not start an init container": failed(
+            POINT, 128, pod_reason="StartError", pod_init_container="fetch"
+        ),
+        "its node was rebooted": failed(POINT, 255, pod_reason="Unknown"),
+        "its node lost track of it": failed(POINT, 137, pod_reason="ContainerStatusUnknown"),
+        "the runtime could not start it": failed(POINT, 128, pod_reason="StartError"),
+        "the runtime could not run it": failed(POINT, 127, pod_reason="ContainerCannotRun"),
+    },
+    (F.STORAGE, True): {
+        "evicted for its own limit of disk": failed(POINT, 137, pod_reason="Evicted"),
+        "storage failed": failed(POINT, ExitCode.STORAGE),
+        "the store refused": failed(
+            POINT, ExitCode.STORAGE, pod_termination_message=words("StoreRefused", "403")
+        ),
+    },
+    (F.DEADLINE, True): {
+        "too slow for its pod's deadline": failed(POINT, 143, pod_reason="DeadlineExceeded"),
+        "too slow for the Job's deadline": failed(POINT, 143, reason="DeadlineExceeded"),
+    },
+    (F.CRASHED, True): {
+        "an init container failed with what would be a code of the trainer": failed(
+            POINT, ExitCode.BAD_CONFIGURATION, pod_init_container="fetch"
+        ),
+        "an init container ran out of memory": failed(
+            POINT, 137, pod_reason="OOMKilled", pod_init_container="fetch"
+        ),
+        "a crash that names the store": failed(
+            POINT, 1, pod_termination_message=words("StoreUnavailable", "503")
+        ),
+        "killed for an unknown reason": failed(POINT, 137),
+        "it exits with 255 itself": failed(POINT, 255),
+        "an exception": failed(POINT, 1),
+        "a command that is not there": failed(POINT, 127),
+        "a termination message that is not ours": failed(
+            POINT, 1, pod_termination_message="{oops"
+        ),
+    },
+    (F.POD_VANISHED, False): {
+        "gone with its node": vanished(POINT),
+        "stopped without an exit code": failed(POINT, None, pod_reason=""),
+    },
+    (F.CLAIMED_ELSEWHERE, False): {
+        "another attempt holds the point": failed(POINT, ExitCode.CLAIMED_ELSEWHERE)
+    },
+    (F.OUT_OF_MEMORY, True): {"no micro-batch fits": failed(POINT, ExitCode.OUT_OF_MEMORY)},
+    (F.HOST_OUT_OF_MEMORY, True): {
+        "killed by the host for its memory": failed(POINT, 137, pod_reason="OOMKilled")
+    },
+    (F.MEMORY_REFUSED, True): {
+        "memory was refused to one of several pods": failed(POINT, ExitCode.MEMORY_REFUSED)
+    },
+    (F.BAD_CONFIGURATION, True): {"bad configuration": failed(POINT, ExitCode.BAD_CONFIGURATION)},
+    (F.BAD_DATA, True): {"bad data": failed(POINT, ExitCode.BAD_DATA)},
+    (F.STORE_UNAVAILABLE, False): {
+        "the store did not answer": failed(
+            POINT, ExitCode.STORAGE, pod_termination_message=words("StoreUnavailable", "503")
+        )
+    },
+    (F.RESULT_MISSING, True): {
+        "succeeded without a result": complete(POINT),
+        "diverged without a result": failed(POINT, ExitCode.DIVERGED),
+    },
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_outcome(name: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "is_charged", "observed"),
+    [
+        pytest.param(*outcome, observed, id=name)
+        for outcome, jobs in OUTCOMES.items()
+        for name, observed in jobs.items()
+    ],
+)
+def test_outcome(kind: FailureClass, is_charged: bool, observed: ObservedJob) -> None:
     """The class decides whether it is charged."""
-    observed, kind, is_charged = ROWS[name]
     failure = classify(observed)
-    assert failure.kind is kind
-    assert failure.is_charged is is_charged
+    assert (failure.kind, failure.is_charged) == (kind, is_charged)
     assert failure.message
 
 

@@ -16,6 +16,10 @@ from tests.support.ledgers import read_back
 from tests.support.predictions import CHECKPOINT, after, answered, ended, evaluation, observed
 
 OTHER = "6" * 64
+STAMPLESS = evaluate_config(
+    parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
+)
+"""Of a checkpoint whose files may not be listed."""
 
 
 def test_another_stamp_names_another_evaluation_and_the_answer_is_stale_until_it_is_made() -> None:
@@ -36,10 +40,7 @@ def test_files_that_may_not_be_listed_leave_the_address_as_the_key() -> None:
 
 
 def test_an_answer_says_that_a_replaced_checkpoint_would_not_be_noticed() -> None:
-    stampless = evaluate_config(
-        parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
-    )
-    world = observed(checkpoint_stamp=ABSENT, evaluation=evaluation(key=stampless.key))
+    world = observed(checkpoint_stamp=ABSENT, evaluation=evaluation(key=STAMPLESS.key))
     (warning,) = (
         each for each in decide_prediction(world).status.warnings if "may not list" in each
     )
@@ -59,10 +60,7 @@ def test_while_the_files_cannot_be_looked_at_nothing_is_measured_and_the_answer_
 
 def test_files_that_may_not_be_listed_any_more_are_not_measured_again() -> None:
     """Neither if nothing was ever measured under their address, nor if that was, before they could be listed."""
-    stampless = evaluate_config(
-        parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
-    )
-    for found in (ABSENT, evaluation(key=stampless.key)):
+    for found in (ABSENT, evaluation(key=STAMPLESS.key)):
         refused = replace(answered(), checkpoint_stamp=ABSENT, evaluation=found)
         plan = decide_prediction(refused)
         assert plan.create == ()
@@ -121,9 +119,6 @@ def test_an_unusable_checkpoint_in_the_place_of_an_answered_one_is_not_measured_
 
 
 def test_files_that_never_could_be_listed_are_measured_on_a_new_corpus() -> None:
-    stampless = evaluate_config(
-        parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
-    )
-    world = observed(checkpoint_stamp=ABSENT, evaluation=evaluation(key=stampless.key))
+    world = observed(checkpoint_stamp=ABSENT, evaluation=evaluation(key=STAMPLESS.key))
     world = after(world, decide_prediction(world), evaluation=ABSENT)
     assert [request.kind for request in decide_prediction(world).create] == ["evaluate"]

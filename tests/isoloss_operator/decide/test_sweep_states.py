@@ -36,6 +36,7 @@ from tests.support.sweep_worlds import (
     SEQUENTIAL,
     all_done,
     chosen,
+    ending,
     flops_of,
     hung,
     known,
@@ -115,10 +116,7 @@ ROWS: dict[str, Row] = {
         says="Upgrade the operator again",
     ),
     "a store that returns no result decides nothing": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unanswered("result.json: timeout")},
-        ),
+        lambda: ending(complete(FIRST), results={FIRST.key: Unanswered("result.json: timeout")}),
         ("False", "StorageUnreachable"),
     ),
     "a manifest that a newer version wrote is not prepared again": Row(
@@ -444,9 +442,7 @@ ROWS: dict[str, Row] = {
         ("False", "Training"),
     ),
     "a finished Job with a terminating pod takes its slot": Row(
-        lambda: training(
-            jobs=(failed(POINTS[0], 75, unfinished_pods=1), job(POINTS[1]), job(POINTS[2]))
-        ),
+        lambda: ending(failed(POINTS[0], 75, unfinished_pods=1)),
         ("False", "Training"),
     ),
     "a pod without its Job takes a slot and blocks its point": Row(
@@ -467,26 +463,20 @@ ROWS: dict[str, Row] = {
         fits=True,
     ),
     "a divergence is a result": Row(
-        lambda: training(
-            jobs=(failed(FIRST, ExitCode.DIVERGED), job(POINTS[1]), job(POINTS[2])),
+        lambda: ending(
+            failed(FIRST, ExitCode.DIVERGED),
             results={FIRST.key: result(FIRST, outcome=Outcome.DIVERGED, tokens=1024, loss=None)},
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
     "a preempted point starts again at once, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(FIRST, 137, pod_disruption="PreemptionByScheduler"),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
+        lambda: ending(failed(FIRST, 137, pod_disruption="PreemptionByScheduler")),
         ("False", "Training"),
         starts=("tiny-b8-lr1e-3-a2",),
     ),
     "a crashed point waits before its next attempt and the next point takes the slot": Row(
-        lambda: training(jobs=(failed(FIRST, 1), job(POINTS[1]), job(POINTS[2]))),
+        lambda: ending(failed(FIRST, 1)),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
@@ -496,25 +486,18 @@ ROWS: dict[str, Row] = {
         deletes=1,
     ),
     "a point claimed elsewhere waits, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(
-                    FIRST,
-                    ExitCode.CLAIMED_ELSEWHERE,
-                    pod_termination_message=words("ClaimedElsewhere", "held by another"),
-                ),
-                job(POINTS[1]),
-                job(POINTS[2]),
+        lambda: ending(
+            failed(
+                FIRST,
+                ExitCode.CLAIMED_ELSEWHERE,
+                pod_termination_message=words("ClaimedElsewhere", "held by another"),
             )
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
     "an unreadable result is a failed attempt and is quarantined": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unreadable("result.json: truncated")},
-        ),
+        lambda: ending(complete(FIRST), results={FIRST.key: Unreadable("result.json: truncated")}),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
         quarantines=1,
@@ -531,17 +514,16 @@ ROWS: dict[str, Row] = {
         starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
     ),
     "a result that the store alone does not give out stops no other point": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+        lambda: ending(
+            complete(FIRST),
             results={FIRST.key: Unanswered("result.json: access denied", alone=True)},
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
     "a result that a newer version wrote is left alone and charged to nobody": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Newer("result.json: written by a newer isoloss")},
+        lambda: ending(
+            complete(FIRST), results={FIRST.key: Newer("result.json: written by a newer isoloss")}
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
@@ -619,13 +601,7 @@ ROWS: dict[str, Row] = {
         fits=True,
     ),
     "one pod in trouble among others is mentioned only": Row(
-        lambda: training(
-            jobs=(
-                job(FIRST, pod=waiting("ImagePullBackOff", "no such image")),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
+        lambda: ending(job(FIRST, pod=waiting("ImagePullBackOff", "no such image"))),
         ("False", "Training"),
         says="1 of 3 Jobs cannot start: no such image",
     ),

@@ -192,17 +192,13 @@ def test_the_sweep_says_what_its_points_wait_for() -> None:
 def test_a_sweep_that_cannot_go_on_ends_the_wait() -> None:
     found = trained()
     assert found.reference is not None
-    stalled = {
-        "type": "Stalled",
-        "status": "True",
-        "reason": "TooManyFailedPoints",
-        "message": "3 failed.",
-        "lastTransitionTime": "2026-09-01T11:00:00Z",
-    }
-    ready = {**stalled, "type": "Ready", "status": "False"}
-    plan = judged(
-        replace(found, reference=replace(found.reference, status={"conditions": [ready, stalled]}))
-    )
+    why = ("TooManyFailedPoints", "3 failed.")
+    conditions = [
+        builders.stated("Ready", "False", *why),
+        builders.stated("Stalled", "True", *why),
+    ]
+    cannot = replace(found.reference, status={"conditions": conditions})
+    plan = judged(replace(found, reference=cannot))
     assert said(plan) == ("Unknown", "TooManyFailedPoints")
     assert condition(plan, "Validated")[2] == "ScalingSweep demo cannot go on: 3 failed."
 

@@ -22,7 +22,7 @@ from isoloss_operator.reconcile.references import (
     with_corpus,
 )
 from isoloss_operator.store.storage import Storage
-from tests.support.builders import UID, manifest, observed, sweep_spec
+from tests.support.builders import UID, manifest, observed, stated, sweep_spec
 from tests.support.predictions import observed as predicted
 
 STAMP = "5" * 32
@@ -141,18 +141,8 @@ def test_a_prediction_finds_the_corpus_of_a_finished_sweep_though_its_former_pla
     scene.store.write(layout.data_manifest(scene.stamped), present.model_dump_json().encode())
     reads = first_reads(scene.reference())
     assert reads is not None
-    status = {
-        "dataDigest": present.digest,
-        "conditions": [
-            {
-                "type": "Ready",
-                "status": "True",
-                "reason": "FitAccepted",
-                "message": "",
-                "lastTransitionTime": "2026-09-01T12:00:00Z",
-            }
-        ],
-    }
+    ready = stated("Ready", "True", "FitAccepted")
+    status = {"dataDigest": present.digest, "conditions": [ready]}
     scene.services.ledgers = SimpleNamespace(corpus=lambda *_: without_shards(present))
     reference = scene.reference(**status)
     found, recorded = corpora_of(scene.services, reads, predicted(sweep=reference))

@@ -29,7 +29,7 @@ from isoloss_operator.reconcile.reconciler import Reconciler
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
-from tests.support.builders import job, points
+from tests.support.builders import job, points, stated
 
 KEY = ResourceKey(SWEEP, "research", "dense")
 OWNER = Owner(SWEEP, "research", "dense", "uid")
@@ -272,14 +272,7 @@ class CautiousCluster(RecordingCluster):
 def test_conditions_are_written_where_the_rest_of_the_status_is_refused() -> None:
     """Ready does not stand over values that are not there any more."""
     cluster = CautiousCluster()
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Predicted",
-        "message": "",
-        "observedGeneration": 3,
-        "lastTransitionTime": "2026-11-24T12:00:00Z",
-    }
+    ready = stated("Ready", "True", "Predicted", observedGeneration=3)
     body = {**BODY, "status": {"progress": "x" * 2000, "conditions": [ready]}}
     error = Refused("PATCH status: 422 progress: Too long", 422)
     with pytest.raises(Refused):
