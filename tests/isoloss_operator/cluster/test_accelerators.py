@@ -15,69 +15,47 @@ def template(limits: dict[str, Any] | None = None, **others: dict[str, Any]) -> 
     return {"spec": {"containers": containers}}
 
 
-@pytest.mark.parametrize(
-    ("asked", "count"),
-    [
-        pytest.param({}, 1, id="an empty template"),
-        pytest.param(template(), 1, id="no container"),
-        pytest.param(template({"cpu": "8", "rdma/hca": "1"}), 1, id="no accelerator"),
-        pytest.param(template({"nvidia.com/gpu": 8}), 8, id="a number"),
-        pytest.param(template({"google.com/tpu": "4"}), 4, id="a quantity"),
-        pytest.param(template({"gpu.intel.com/i915": "1"}), 1, id="another vendor"),
-        pytest.param(template({"nvidia.com/mig-3g.40gb": "1"}), 1, id="a slice"),
-        pytest.param(
-            template({"amd.com/gpu": 2}, decoder={"amd.com/gpu": 1}),
-            2,
-            id="a sidecar's are its own",
-        ),
-        pytest.param(template({"gpu": 8}), 1, id="a name without a domain"),
-        pytest.param(template({"example.com/vgpu": 2}), 2, id="shared"),
-        pytest.param(template(decoder={"cpu": 8}), 1, id="another container"),
-    ],
-)
+COUNTED: dict[str, tuple[dict[str, Any], int]] = {
+    "an empty template": ({}, 1),
+    "no container": (template(), 1),
+    "no accelerator": (template({"cpu": "8", "rdma/hca": "1"}), 1),
+    "a number": (template({"nvidia.com/gpu": 8}), 8),
+    "a quantity": (template({"google.com/tpu": "4"}), 4),
+    "another vendor": (template({"gpu.intel.com/i915": "1"}), 1),
+    "a slice": (template({"nvidia.com/mig-3g.40gb": "1"}), 1),
+    "a sidecar's are its own": (template({"amd.com/gpu": 2}, decoder={"amd.com/gpu": 1}), 2),
+    "a name without a domain": (template({"gpu": 8}), 1),
+    "shared": (template({"example.com/vgpu": 2}), 2),
+    "another container": (template(decoder={"cpu": 8}), 1),
+}
+
+
+@pytest.mark.parametrize(("asked", "count"), COUNTED.values(), ids=COUNTED)
 def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], count: int) -> None:
     assert accelerators_of(asked) == count
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        pytest.param(
-            {"spec": {"containers": 7}}, "spec.containers: must be a list", id="containers"
-        ),
-        pytest.param(
-            {"spec": {"containers": [7]}}, r"containers\[0\]: must be an object", id="one"
-        ),
-        pytest.param(
-            {"spec": {"containers": [{"name": "trainer", "resources": "x"}]}},
-            r"containers\[trainer\].resources: must be an object",
-            id="resources",
-        ),
-        pytest.param(
-            template({"nvidia.com/gpu": "many"}),
-            r"containers\[trainer\].resources.limits.nvidia.com/gpu: 'many' is not a quantity",
-            id="a quantity",
-        ),
-        *(
-            pytest.param(
-                template({"nvidia.com/gpu": quantity}),
-                f"limits.nvidia.com/gpu: '{quantity}' is not a ",
-                id=quantity,
-            )
-            for quantity in ("1e1000000", "1e999999999999", "-1", "Infinity", "NaN", "sNaN")
-        ),
-        pytest.param(
-            template({"nvidia.com/gpu": None}),
-            "limits.nvidia.com/gpu: None is not a quantity",
-            id="no quantity",
-        ),
-    ],
-)
-def test_a_template_that_cannot_be_read_is_refused_by_its_field(
-    asked: dict[str, Any], message: str
-) -> None:
+REFUSED: dict[str, dict[str, Any]] = {
+    "spec.containers: must be a list": {"spec": {"containers": 7}},
+    r"containers\[0\]: must be an object": {"spec": {"containers": [7]}},
+    r"containers\[trainer\].resources: must be an object": {
+        "spec": {"containers": [{"name": "trainer", "resources": "x"}]}
+    },
+    r"containers\[trainer\].resources.limits.nvidia.com/gpu: 'many' is not a quantity": template(
+        {"nvidia.com/gpu": "many"}
+    ),
+    "limits.nvidia.com/gpu: None is not a quantity": template({"nvidia.com/gpu": None}),
+    **{
+        f"limits.nvidia.com/gpu: '{quantity}' is not a ": template({"nvidia.com/gpu": quantity})
+        for quantity in ("1e1000000", "1e999999999999", "-1", "Infinity", "NaN", "sNaN")
+    },
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_template_that_cannot_be_read_is_refused_by_its_field(message: str) -> None:
     with pytest.raises(BadPodTemplate, match=message):
-        accelerators_of(asked)
+        accelerators_of(REFUSED[message])
 
 
 def test_accelerators_of_another_container_alone_are_misplaced() -> None:

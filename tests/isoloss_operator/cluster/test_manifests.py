@@ -97,6 +97,10 @@ def container(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def trainer_template(**container: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer", **container}]}}
+
+
 def test_the_whole_job_is_the_golden_one() -> None:
     """The task's own text is left out: it is the contract's, and read back in the next test."""
     job = made()
@@ -194,29 +198,17 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
             "nodeSelector": {"pool": "a100"},
             "tolerations": [{"key": "gpu", "operator": "Exists"}],
             "volumes": [{"name": "cache", "emptyDir": {}}],
-            "containers": [
-                {
-                    "name": "trainer",
-                    "image": "own:1",
-                    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
-                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
-                    "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
-                }
-            ],
+            **trainer_template(
+                image="own:1",
+                env=[{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
+                resources={"limits": {"nvidia.com/gpu": "1"}},
+                volumeMounts=[{"name": "cache", "mountPath": "/cache"}],
+            )["spec"],
         },
     }
-    proxy = {
-        "spec": {
-            "tolerations": [],
-            "containers": [
-                {
-                    "name": "trainer",
-                    "env": [{"name": "B", "value": "2"}],
-                    "resources": {"limits": {"nvidia.com/gpu": "8"}},
-                }
-            ],
-        }
-    }
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    proxy = trainer_template(env=[{"name": "B", "value": "2"}], resources=limits)
+    proxy["spec"]["tolerations"] = []
     job = made(pod_templates=(sweep, proxy))
     assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
     assert pod_spec(job)["tolerations"] == []
@@ -273,15 +265,9 @@ def test_shared_memory_that_a_template_mounts_stays() -> None:
 
 
 def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
-    template = {
-        "metadata": {"labels": {LABEL_OWNER_UID: "forged"}},
-        "spec": {
-            "restartPolicy": "OnFailure",
-            "containers": [
-                {"name": "trainer", "env": [{"name": "ISOLOSS_TASK", "value": "forged"}]}
-            ],
-        },
-    }
+    template = trainer_template(env=[{"name": "ISOLOSS_TASK", "value": "forged"}])
+    template["metadata"] = {"labels": {LABEL_OWNER_UID: "forged"}}
+    template["spec"]["restartPolicy"] = "OnFailure"
     job = made(pod_templates=(template,))
     assert pod_spec(job)["restartPolicy"] == "Never"
     assert job["spec"]["template"]["metadata"]["labels"][LABEL_OWNER_UID] == OWNER.uid
@@ -291,8 +277,7 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
 
 def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
     own = {"configMapRef": {"name": "settings"}}
-    template = {"spec": {"containers": [{"name": "trainer", "envFrom": [own]}]}}
-    job = made(pod_templates=(template,))
+    job = made(pod_templates=(trainer_template(envFrom=[own]),))
     assert container(job)["envFrom"] == [{"secretRef": {"name": "sweep-s3"}}, own]
 
 
@@ -301,14 +286,10 @@ def test_without_a_secret_nothing_is_read_from_one() -> None:
 
 
 def test_merging_leaves_the_templates_as_they_were() -> None:
-    template = {"spec": {"containers": [{"name": "trainer", "env": []}]}}
+    template = trainer_template(env=[])
     before = json.dumps(template)
     made(pod_templates=(template,))
     assert json.dumps(template) == before
-
-
-def trainer_template(**container: Any) -> dict[str, Any]:
-    return {"spec": {"containers": [{"name": "trainer", **container}]}}
 
 
 def test_an_operator_may_leave_that_to_the_cluster() -> None:
@@ -358,35 +339,27 @@ def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str
 RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}]
 
 
-@pytest.mark.parametrize(
-    ("containers", "field"),
-    [
-        (
-            {"containers": [{"name": "trainer", "restartPolicy": "Always"}]},
-            r"containers\[trainer\]",
-        ),
-        (
-            {"containers": [{"name": "trainer", "restartPolicy": "OnFailure"}]},
-            r"\.restartPolicy: ",
-        ),
-        (
-            {"containers": [{"name": "trainer", "restartPolicyRules": RULES}]},
-            "restartPolicyRules: ",
-        ),
-        ({"containers": [{"name": "proxy", "restartPolicy": "Never"}]}, r"containers\[proxy\]"),
-        ({"initContainers": [{"name": "a", "restartPolicyRules": RULES}]}, r"initContainers\[a\]"),
-        (
-            {"initContainers": [{"name": "a", "restartPolicy": "OnFailure"}]},
-            r"initContainers\[a\]",
-        ),
-    ],
-)
-def test_a_container_that_restarts_by_its_own_rules_is_refused(
-    containers: dict[str, Any], field: str
-) -> None:
+RESTARTING = {
+    r"containers\[trainer\]": trainer_template(restartPolicy="Always"),
+    r"\.restartPolicy: ": trainer_template(restartPolicy="OnFailure"),
+    "restartPolicyRules: ": trainer_template(restartPolicyRules=RULES),
+    r"containers\[proxy\]": {
+        "spec": {"containers": [{"name": "proxy", "restartPolicy": "Never"}]}
+    },
+    r"initContainers\[a\]": {
+        "spec": {"initContainers": [{"name": "a", "restartPolicyRules": RULES}]}
+    },
+    r"initContainers\[b\]": {
+        "spec": {"initContainers": [{"name": "b", "restartPolicy": "OnFailure"}]}
+    },
+}
+
+
+@pytest.mark.parametrize("field", RESTARTING)
+def test_a_container_that_restarts_by_its_own_rules_is_refused(field: str) -> None:
     """Kubernetes 1.35 and newer: the trainer would restart in place, whatever its exit code says."""
     with pytest.raises(BadPodTemplate, match=field):
-        made(pod_templates=({"spec": containers},))
+        made(pod_templates=(RESTARTING[field],))
 
 
 def test_a_sidecar_may_restart() -> None:
@@ -470,9 +443,8 @@ def test_pod_templates_are_merged_from_the_cluster_to_the_size() -> None:
 
 
 def test_an_accelerator_that_a_later_template_sets_to_0_is_not_asked_for() -> None:
-    def limits(gpus: int) -> dict[str, Any]:
-        containers = [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
-        return {"spec": {"containers": containers}}
-
-    job = made(pod_templates=(limits(8), limits(0)))
+    eight, none = (
+        trainer_template(resources={"limits": {"nvidia.com/gpu": gpus}}) for gpus in (8, 0)
+    )
+    job = made(pod_templates=(eight, none))
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 0}}

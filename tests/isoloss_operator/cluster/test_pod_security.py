@@ -49,68 +49,68 @@ SAFE: Json = {
 }
 INIT = {"name": "init", "image": "x", "securityContext": SAFE}
 
-REFUSED: dict[str, tuple[Json, str]] = {
-    "host network": (pod(hostNetwork=True), "hostNetwork"),
-    "host processes": (pod(hostPID=True), "hostPID"),
-    "host ipc": (pod(hostIPC=True), "hostIPC"),
-    "host process": (pod_context(windowsOptions={"hostProcess": True}), "hostProcess"),
-    "host process of a container": (context(windowsOptions={"hostProcess": True}), "hostProcess"),
-    "privileged": (context(privileged=True, allowPrivilegeEscalation=None), "privileged"),
-    "capability": (context(capabilities={"add": ["SYS_ADMIN"]}), "capabilities.add"),
-    "capabilities kept": (context(capabilities={"drop": ["NET_RAW"]}), "capabilities.drop"),
-    "host path": (volume(hostPath={"path": "/"}), "hostPath"),
-    "nfs": (volume(nfs={"server": "s", "path": "/"}), "nfs"),
-    "host port": (
-        trainer_template(ports=[{"hostPort": 80, "containerPort": 80}]),
-        "hostPort",
-    ),
-    "probe elsewhere": (trainer_template(livenessProbe=ELSEWHERE), "livenessProbe.httpGet.host"),
-    "readiness elsewhere": (trainer_template(readinessProbe=HOOK), "readinessProbe"),
-    "startup elsewhere": (trainer_template(startupProbe=ELSEWHERE), "startupProbe"),
-    "hook elsewhere": (trainer_template(lifecycle={"preStop": HOOK}), "preStop.tcpSocket.host"),
-    "other hook elsewhere": (
-        trainer_template(lifecycle={"postStart": ELSEWHERE}),
-        "postStart.httpGet.host",
-    ),
-    "AppArmor off": (pod_context(appArmorProfile={"type": "Unconfined"}), "appArmorProfile"),
-    "AppArmor off for a container": (
-        context(appArmorProfile={"type": "Unconfined"}),
-        "appArmorProfile",
-    ),
-    "AppArmor off by annotation": (annotated("unconfined"), "apparmor"),
-    "SELinux type": (pod_context(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions"),
-    "SELinux user": (context(seLinuxOptions={"user": "root"}), "seLinuxOptions"),
-    "SELinux role": (context(seLinuxOptions={"role": "sysadm_r"}), "seLinuxOptions"),
-    "unmasked proc": (
-        merge(context(procMount="Unmasked"), pod(hostUsers=False)),
-        "procMount",
-    ),
-    "no seccomp": (pod_context(seccompProfile={"type": "Unconfined"}), "seccompProfile"),
-    "no seccomp for a container": (
-        context(seccompProfile={"type": "Unconfined"}),
-        "seccompProfile",
-    ),
-    "no seccomp at first sight": (
-        merge(
+BY_FIELD: dict[str, dict[str, Json]] = {
+    "hostNetwork": {"host network": pod(hostNetwork=True)},
+    "hostPID": {"host processes": pod(hostPID=True)},
+    "hostIPC": {"host ipc": pod(hostIPC=True)},
+    "hostProcess": {
+        "host process": pod_context(windowsOptions={"hostProcess": True}),
+        "host process of a container": context(windowsOptions={"hostProcess": True}),
+    },
+    "privileged": {"privileged": context(privileged=True, allowPrivilegeEscalation=None)},
+    "capabilities.add": {"capability": context(capabilities={"add": ["SYS_ADMIN"]})},
+    "capabilities.drop": {"capabilities kept": context(capabilities={"drop": ["NET_RAW"]})},
+    "hostPath": {"host path": volume(hostPath={"path": "/"})},
+    "nfs": {"nfs": volume(nfs={"server": "s", "path": "/"})},
+    "hostPort": {"host port": trainer_template(ports=[{"hostPort": 80, "containerPort": 80}])},
+    "livenessProbe.httpGet.host": {"probe elsewhere": trainer_template(livenessProbe=ELSEWHERE)},
+    "readinessProbe": {"readiness elsewhere": trainer_template(readinessProbe=HOOK)},
+    "startupProbe": {"startup elsewhere": trainer_template(startupProbe=ELSEWHERE)},
+    "preStop.tcpSocket.host": {"hook elsewhere": trainer_template(lifecycle={"preStop": HOOK})},
+    "postStart.httpGet.host": {
+        "other hook elsewhere": trainer_template(lifecycle={"postStart": ELSEWHERE})
+    },
+    "appArmorProfile": {
+        "AppArmor off": pod_context(appArmorProfile={"type": "Unconfined"}),
+        "AppArmor off for a container": context(appArmorProfile={"type": "Unconfined"}),
+    },
+    "apparmor": {"AppArmor off by annotation": annotated("unconfined")},
+    "seLinuxOptions": {
+        "SELinux type": pod_context(seLinuxOptions={"type": "spc_t"}),
+        "SELinux user": context(seLinuxOptions={"user": "root"}),
+        "SELinux role": context(seLinuxOptions={"role": "sysadm_r"}),
+    },
+    "procMount": {"unmasked proc": merge(context(procMount="Unmasked"), pod(hostUsers=False))},
+    "seccompProfile": {
+        "no seccomp": pod_context(seccompProfile={"type": "Unconfined"}),
+        "no seccomp for a container": context(seccompProfile={"type": "Unconfined"}),
+        "no seccomp at first sight": merge(
             pod_context(seccompProfile={"type": "Unconfined"}),
             context(seccompProfile={"type": "RuntimeDefault"}),
         ),
-        "seccompProfile",
-    ),
-    "seccomp left out": (pod_context(seccompProfile=None), "seccompProfile"),
-    "sysctl": (pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}]), "sysctls"),
-    "escalation": (context(allowPrivilegeEscalation=True), "allowPrivilegeEscalation"),
-    "escalation left open": (context(allowPrivilegeEscalation=None), "allowPrivilegeEscalation"),
-    "root": (pod_context(runAsNonRoot=False, runAsUser=None), "runAsNonRoot"),
-    "root container": (context(runAsNonRoot=False), "runAsNonRoot"),
-    "root at first sight": (
-        merge(pod_context(runAsNonRoot=False), context(runAsNonRoot=True)),
-        "runAsNonRoot",
-    ),
-    "root left open": (pod_context(runAsNonRoot=None), "runAsNonRoot"),
-    "user 0": (pod_context(runAsUser=0), "runAsUser"),
-    "user 0 of a container": (context(runAsUser=0), "runAsUser"),
-    "an init container": (pod(initContainers=[{"name": "init", "image": "x"}]), "init"),
+        "seccomp left out": pod_context(seccompProfile=None),
+    },
+    "sysctls": {"sysctl": pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}])},
+    "allowPrivilegeEscalation": {
+        "escalation": context(allowPrivilegeEscalation=True),
+        "escalation left open": context(allowPrivilegeEscalation=None),
+    },
+    "runAsNonRoot": {
+        "root": pod_context(runAsNonRoot=False, runAsUser=None),
+        "root container": context(runAsNonRoot=False),
+        "root at first sight": merge(pod_context(runAsNonRoot=False), context(runAsNonRoot=True)),
+        "root left open": pod_context(runAsNonRoot=None),
+    },
+    "runAsUser": {
+        "user 0": pod_context(runAsUser=0),
+        "user 0 of a container": context(runAsUser=0),
+    },
+    "init": {"an init container": pod(initContainers=[{"name": "init", "image": "x"}])},
+}
+REFUSED = {
+    name: (change, field)
+    for field, changes in BY_FIELD.items()
+    for name, change in changes.items()
 }
 ALLOWED: dict[str, Json] = {
     "nothing special": {},

@@ -16,7 +16,6 @@ from isoloss_operator.planning.models import UnsupportedModel, checkpoint_model
 from isoloss_operator.planning.points import Continued, PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
-from tests.support.models import example_model
 from tests.support.published_configs import DEEPSEEK_V3, LLAMA_3_8B, PUBLISHED, TOY_CHECKPOINT
 
 URI = "s3://models/dense-8b"
@@ -184,60 +183,10 @@ def test_points_whose_batch_sizes_end_at_different_tokens_are_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("proxies", "says"),
-    [
-        ([{"name": "p", "tokens": 10**6}], "exactly one of model and checkpoint"),
-        (
-            [continued(model={"config": example_model("dense-tiny")})],
-            "exactly one of model and checkpoint",
-        ),
-        ([continued(grid={"around": {"prediction": "p"}, "batchSizes": [8]})], "or around"),
-        ([continued(grid={"batchSizes": [8, 16]})], "or around"),
-        (
-            [around(checkpoint=None, model={"config": example_model("dense-tiny")})],
-            "grid.around is about continued runs",
-        ),
-        (
-            [
-                continued(),
-                {
-                    "name": "tiny",
-                    "model": {"config": example_model("dense-tiny")},
-                    "tokens": 10**6,
-                },
-            ],
-            "put them into two ScalingSweeps",
-        ),
-    ],
-)
-def test_what_no_size_can_be_is_refused(proxies: list[dict[str, Any]], says: str) -> None:
-    with pytest.raises(InvalidSpec, match=says):
-        parse_sweep_spec(sweep_spec(proxies=proxies))
-
-
-def test_a_search_leaves_points_around_answers_to_another_sweep() -> None:
-    grid = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]}
-    proxies = [continued(grid=grid, tokens=10**7), around(name="near", tokens=10**7)]
-    with pytest.raises(InvalidSpec, match="ScalingSweep of their own"):
-        parse_sweep_spec(sweep_spec(proxies=proxies, search={"strategy": "Sequential"}))
-
-
 def test_one_size_around_an_answer_is_a_checked_design() -> None:
     """It is no sweep for laws, of which one size gives none."""
     raw = sweep_spec(proxies=[around()], design="Checked")
     assert parse_sweep_spec(raw).fitted_proxies == ()
-    with pytest.raises(InvalidSpec, match="one size gives no laws"):
-        parse_sweep_spec(
-            {
-                **raw,
-                "proxies": [
-                    continued(
-                        grid={"batchSizes": [1, 2, 4], "learningRates": ["1e-4", "2e-4", "4e-4"]}
-                    )
-                ],
-            }
-        )
 
 
 def test_two_sizes_of_one_checkpoint_may_not_share_points() -> None:
