@@ -24,6 +24,12 @@ MOST = 0.5
 """Share of the runs that diverge from which there is a warning: losses in the wrong order look like that."""
 WORSE, NEXT_SIZE = 0.03, 1.2
 """By how much the ln L of a larger size is above that of a smaller one before it is said, and what counts as larger."""
+SCATTER = 1e-4
+"""Of ln L between late evaluations, below which they are no single ones: those of published trajectories scatter by 0.0006 and more,
+and means over the run so far by 0.0001 and less."""
+FALLS, OUT_OF_LINE = (0.2, 1.5), 0.02
+"""Fall of ln L per ln N from one size to the next, in that from the size before (0.7 to 1.04 in the published dense sweep, 0.25 and
+0.9 in that of mixtures), and how far ln L may be off."""
 USUAL_SLOPES = (0.01, 1.0)
 """-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps, 0.15 on the sample runs."""
 
@@ -45,6 +51,13 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
             "first). The laws count a loss as reached once a run was there. If the text was repeated, leave out what was trained after "
             "the lowest losses; if not, check that each loss belongs to its tokens."
         )
+    scatter = np.median([_late_scatter(t) for t in watched if len(t.log_tokens) >= 2 * DENSE] or [np.inf])
+    if 0.0 < scatter < SCATTER:
+        yield (
+            f"Late losses scatter by {scatter:.1g} of themselves about a smooth curve, and those of single evaluations by 0.0005 and "
+            "more. If they are means over the run so far, or smoothed, give those of single evaluations: means lag behind the run, and "
+            "a checkpoint's initial loss is none."
+        )
     low, high = USUAL_SLOPES
     if surface.token_slope is not None and not low <= surface.token_slope <= high:
         yield (
@@ -53,29 +66,52 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
         )
 
 
+def _late_scatter(t: Trajectory) -> float:
+    """Of the last evaluations: root mean square by which each is off the line through its neighbours."""
+    x, y = t.log_tokens[-DENSE:], t.log_losses[-DENSE:]
+    before, after = np.diff(x)[:-1], np.diff(x)[1:]
+    off = y[1:-1] - (y[:-2] * after + y[2:] * before) / (before + after)
+    return float(np.sqrt(np.mean(off**2)))
+
+
 def worse_sizes(trajectories: Sequence[Trajectory]) -> Iterator[str]:
-    """A sentence if a size's best loss is well above that of a smaller one at the same tokens: its losses are in another unit."""
+    """A sentence if a size's best loss is well above that of a smaller one at the same tokens, or the losses of three sizes lie as
+    on no law: those of one are in another unit, or of another text or tokenizer."""
     sizes: dict[float, list[Trajectory]] = {}
     for t in trajectories:
         if t.usable and not t.diverged:
             sizes.setdefault(t.params, []).append(t)
+    before: tuple[float, float] | None = None
     for small, large in pairwise(sorted(sizes)):
+        if large <= NEXT_SIZE * small:
+            continue
         ends = [max(t.log_tokens[-1] for t in sizes[size]) for size in (small, large)]
         best = [_best_at(min(ends), sizes[size]) for size in (small, large)]
-        if large > NEXT_SIZE * small and best[1] > best[0] + WORSE:
+        apart, fall = np.log(large / small), best[0] - best[1]
+        if fall < -WORSE:
             yield (
                 f"At {np.exp(min(ends)):.3g} tokens the best loss of {large:.3g} parameters, {np.exp(best[1]):.3f}, is above that of "
                 f"{small:.3g}, {np.exp(best[0]):.3f}. Check that the losses of all sizes are of one unit, text and tokenizer."
             )
             return
+        if before is not None:
+            low, high = sorted(share * before[1] * apart for share in FALLS)
+            if not low - OUT_OF_LINE <= fall <= high + OUT_OF_LINE:
+                yield (
+                    f"At equal tokens ln(loss) falls by {before[1]:.3f} per factor e of size from {before[0]:.3g} to {small:.3g} "
+                    f"parameters and by {fall / apart:.3f} from there to {large:.3g}: no law of size does that. Check that the losses "
+                    "of all sizes are of one unit, text and tokenizer, and the params of each."
+                )
+                return
+        before = small, fall / apart
 
 
 def _best_at(log_tokens: float, runs: Sequence[Trajectory]) -> float:
-    """The lowest ln L there; nan if no run was there."""
+    """The lowest ln L there, or at as many tokens but for whole steps; nan if no run was there."""
     found = [
         float(np.interp(log_tokens, t.log_tokens, t.log_losses))
         for t in runs
-        if t.log_tokens[0] <= log_tokens <= t.log_tokens[-1]
+        if t.log_tokens[0] <= log_tokens <= t.log_tokens[-1] + OUT_OF_LINE
     ]
     return min(found, default=float("nan"))
 

@@ -21,10 +21,11 @@ have a standard deviation of 0.0007. bfloat16 has 0.004 to 0.008."""
 
 
 def rounding_warnings(runs: Sequence[Run]) -> list[str]:
-    """A sentence if late losses, of all sizes or of one, repeat one another, and those that do lie in steps that are too
-    coarse."""
+    """A sentence if late losses, of all sizes, of one or of the runs that are in bfloat16, repeat one another, and those that do lie
+    in steps that are too coarse."""
     sizes = [[run for run in runs if run.params == size] for size in {run.params for run in runs}]
-    found = [_rounding(some) for some in (runs, *sizes)]
+    eight_bits = [run for run in runs if _has_eight_bits(_late(run))]
+    found = [_rounding(some) for some in (runs, *sizes, eight_bits)]
     return [next(filter(None, found))] if any(found) else []
 
 
@@ -47,6 +48,12 @@ def _rounding(runs: Sequence[Run]) -> str:
         "two decimals round them, by more than evaluations scatter. Best values move, and intervals do not show it: take the losses "
         "in float32, with four decimals or more."
     )
+
+
+def _has_eight_bits(losses: Array) -> bool:
+    """Whether all are numbers of bfloat16, but for what four decimals leave of them."""
+    bits = 256.0 * np.frexp(losses)[0]
+    return bool(np.all(np.abs(bits - np.round(bits)) < 0.01))
 
 
 def _late(run: Run) -> Array:

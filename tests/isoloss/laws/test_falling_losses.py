@@ -3,17 +3,25 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 import pytest
 
+from benchmarks.science.tables import DENSE, MOE, data_folder, load
 from isoloss import datasets
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws.arrays import Array
+from isoloss.laws.data.trajectories import collect
+from isoloss.laws.falling_losses import worse_sizes
 from tests.support.synthetic_runs import synthetic_runs
 
 RUNS = datasets.load_sample_runs().runs
 WORSE = "losses of all sizes are of one unit"
 RISE = "rise over the second half of their tokens"
+NO_LAW = "no law of size does that"
+MEANS = "means over the run so far"
+SIZES = sorted({run.params for run in RUNS})
 
 
 @cache
@@ -53,6 +61,37 @@ def test_a_size_whose_losses_are_in_another_unit_is_said() -> None:
     assert f"the best loss of {largest:.3g} parameters" in warning
 
 
+@pytest.mark.parametrize(
+    ("size", "factor"),
+    [(SIZES[0], 0.9), (SIZES[1], 0.9), (SIZES[1], 1.1), (SIZES[2], 0.9), (SIZES[2], 1.1)],
+)
+def test_a_size_with_the_losses_of_another_tokenizer_is_said(size: float, factor: float) -> None:
+    """At the smallest size a factor of 1.1 is no sign: it moves the answer by 2%."""
+    laws = fitted(lambda r: replace(r, losses=factor * r.losses) if r.params == size else r)
+    (warning,) = [each for each in laws.warnings if NO_LAW in each]
+    assert all(f"{each:.3g}" in warning for each in SIZES)
+
+
+@pytest.mark.parametrize("dense", [DENSE, MOE])
+def test_no_subset_of_published_sizes_is_accused(dense: str) -> None:
+    path = data_folder() / dense
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    table = load(path)
+    for some in (s for k in (3, len(table.sizes)) for s in combinations(table.sizes, k)):
+        runs = collect([run for run in table.runs if run.params in some]).trajectories
+        assert list(worse_sizes(runs)) == []
+
+
+@pytest.mark.parametrize("weights", [np.ones_like, lambda tokens: np.diff(tokens, prepend=0.0)])
+def test_means_over_the_run_so_far_are_said(weights: Callable[[Array], Array]) -> None:
+    def means(run: Run) -> Run:
+        share = weights(run.tokens)
+        return replace(run, losses=np.cumsum(share * run.losses) / np.cumsum(share))
+
+    assert any(MEANS in each for each in fitted(means).warnings)
+
+
 def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     """Losses in the wrong order of runs that fall by more than a nat look as if all had diverged at once."""
     runs = datasets.load_sample_runs().runs
@@ -72,3 +111,5 @@ def test_healthy_runs_are_not_accused(noise: float) -> None:
             assert "diverged" not in warning
             assert "are usual" not in warning
             assert WORSE not in warning
+            assert NO_LAW not in warning
+            assert MEANS not in warning

@@ -64,6 +64,15 @@ def test_a_size_whose_log_alone_is_rounded_is_named() -> None:
     assert f"of the late losses at {largest:.3g} parameters repeat one another" in warning
 
 
+@pytest.mark.parametrize("every", [2, 3])
+def test_some_runs_of_each_size_in_bfloat16_are_named(every: int) -> None:
+    runs = [replace(r, losses=np.round(r.losses, 5)) for r in synthetic_runs()]
+    some = zip(runs, rounded(bfloat16), strict=True)
+    mixed = [b if at % every == 0 else a for at, (a, b) in enumerate(some)]
+    (warning,) = rounding_warnings(mixed)
+    assert "in steps of 0.0156 and more" in warning
+
+
 def test_a_run_that_was_not_rounded_hides_none_that_were() -> None:
     runs = rounded(bfloat16)
     (warning,) = rounding_warnings([synthetic_runs()[0], *runs[1:]])
