@@ -23,6 +23,9 @@ def write_laws(laws: Laws, path: Path | str) -> None:
     write_file(Path(path), json.dumps(laws_to_json(laws), allow_nan=False))
 
 
+TAKEN = "give the file that isoloss fit writes with --out, or save a table as CSV or Parquet"
+
+
 def read_laws(source: str | Path) -> Laws:
     """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source.
 
@@ -40,9 +43,7 @@ def read_laws(source: str | Path) -> Laws:
     except (BadLaws, RepeatedKey) as error:
         raise BadInput(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{source}: not JSON: {error}: give the file that isoloss fit writes with --out"
-        ) from error
+        raise BadInput(f"{source}: not JSON: {error}: {TAKEN}") from error
 
 
 def _stored(source: str) -> Laws:
@@ -70,7 +71,7 @@ def _local(source: str) -> str:
     except OSError as error:
         raise BadInput(f"{source}: {why_unreadable(path, error)}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{source}: not UTF-8 text") from error
+        raise BadInput(f"{source}: not UTF-8 text: {TAKEN}") from error
 
 
 def write_file(path: Path, content: str | bytes) -> None:

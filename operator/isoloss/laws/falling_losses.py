@@ -51,7 +51,9 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
             "first). The laws count a loss as reached once a run was there. If the text was repeated, leave out what was trained after "
             "the lowest losses; if not, check that each loss belongs to its tokens."
         )
-    scatter = np.median([_late_scatter(t) for t in watched if len(t.log_tokens) >= 2 * DENSE] or [np.inf])
+    scatter = np.median(
+        [_late_scatter(t) for t in watched if len(t.log_tokens) >= 2 * DENSE] or [np.inf]
+    )
     if 0.0 < scatter < SCATTER:
         yield (
             f"Late losses scatter by {scatter:.1g} of themselves about a smooth curve, and those of single evaluations by 0.0005 and "
@@ -96,14 +98,15 @@ def worse_sizes(trajectories: Sequence[Trajectory]) -> Iterator[str]:
             return
         if before is not None:
             low, high = sorted(share * before[1] * apart for share in FALLS)
-            if not low - OUT_OF_LINE <= fall <= high + OUT_OF_LINE:
+            if fall < low - OUT_OF_LINE or fall > high + OUT_OF_LINE:
                 yield (
                     f"At equal tokens ln(loss) falls by {before[1]:.3f} per factor e of size from {before[0]:.3g} to {small:.3g} "
                     f"parameters and by {fall / apart:.3f} from there to {large:.3g}: no law of size does that. Check that the losses "
                     "of all sizes are of one unit, text and tokenizer, and the params of each."
                 )
                 return
-        before = small, fall / apart
+        if np.isfinite(fall):
+            before = small, fall / apart
 
 
 def _best_at(log_tokens: float, runs: Sequence[Trajectory]) -> float:

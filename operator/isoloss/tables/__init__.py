@@ -52,7 +52,9 @@ def naming_of(
 
     Raises BadInput and BadTable.
     """
-    texts = [f"{k}={v}" for k, v in columns.items()] if isinstance(columns, Mapping) else columns
+    texts = [columns] if isinstance(columns, str) else columns
+    if isinstance(columns, Mapping):
+        texts = [f"{k}={v}" for k, v in columns.items()]
     expressions = tuple(parse_option(text, (*REQUIRED, *OPTIONAL)) for text in texts)
     twice = [name for name, n in Counter(each.column for each in expressions).items() if n > 1]
     if twice:

@@ -99,7 +99,7 @@ def _texts(table: Table, column: str) -> list[str]:
     names = [text_of(cell) for cell in table.columns[column]]
     for index, name in enumerate(names):
         if not name:
-            raise table.bad(index, column, "no name")
+            raise table.bad(index, column, "no name: fill it in")
         if len(name) > MAX_NAME or not name.isprintable():
             message = f"a name has at most {MAX_NAME} characters, all of them printable"
             raise table.bad(index, column, message)
@@ -145,7 +145,9 @@ def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: boo
     try:
         value = number_of(column, cell)
     except ValueError:
-        raise table.bad(index, column, not_a_number(cell)) from None
+        is_word = bool(hint) and not any(map(str.isdigit, str(cell)))
+        why = f"{str(cell)[:40]!r} is not a number{hint}" if is_word else not_a_number(cell)
+        raise table.bad(index, column, why) from None
     if not np.isfinite(value) and not may_be_absent:
         raise table.bad(index, column, f"{value} is not finite{hint}")
     return value if np.isfinite(value) else np.nan

@@ -21,6 +21,8 @@ STEP = "step"
 TENSORBOARD = ["Wall time", "Step", "Value"]
 DOWNLOAD = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+)")
 """The name that TensorBoard gives a download; a browser may append ` (1)`."""
+ONE_OF_A_RUN = re.compile(r"checkpoint-\d+|version_\d+")
+"""Folders in that of a run, unless Lightning was not told its name."""
 METRIC_HISTORY = ("key", "value", "step", "timestamp", "is_nan")
 """Columns of MLflow's metric history, but for the run's."""
 
@@ -30,7 +32,7 @@ def in_long_form(table: Table) -> Table:
     header = list(table.columns)
     if is_panel(header):
         return _panel(table)
-    if header == TENSORBOARD:
+    if [*filter(None, header)] == TENSORBOARD:
         return _scalar(table)
     if {"key", "value", "step"} <= set(header):
         return _metric_history(table)
@@ -47,14 +49,20 @@ def _lines(header: Sequence[str]) -> list[str]:
     return [name for name in header[1:] if not name.endswith((LOWEST, HIGHEST))]
 
 
+def is_called_alike(source: str) -> bool:
+    """Whether the file is the log of the Trainer or of Lightning, in a folder of its run."""
+    name = re.split(r"[/\\]", source)[-1].lower()
+    return name == "metrics.csv" or name.endswith(TRAINER_STATE)
+
+
 def run_of_file(source: str) -> str | None:
-    """The run's name in the name of its file, or of its folder for a trainer_state.json. None for a table in memory."""
+    """The run's name in the name of its file, or of its folder for files that all runs call alike. None for a table in memory."""
     if source in NAMELESS:
         return None
     path = PurePosixPath(source.replace("\\", "/"))
-    if path.name.lower().endswith(TRAINER_STATE):
+    if is_called_alike(source):
         folder = path.parent
-        if re.fullmatch(r"checkpoint-\d+", folder.name):
+        if ONE_OF_A_RUN.fullmatch(folder.name) and folder.parent.name != "lightning_logs":
             folder = folder.parent
         return folder.name or Path.cwd().name or None
     return _file_parts(path.name)[0]

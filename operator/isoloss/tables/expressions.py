@@ -52,6 +52,13 @@ class Expression:
         ]
         return tuple(dict.fromkeys(name for *_, name in sorted(found)))
 
+    def names_in(self, header: Collection[str]) -> tuple[str, ...]:
+        """Those of one table; what is not readable with its columns may be the name of another table's."""
+        try:
+            return self.names(header)
+        except BadInput:
+            return ()
+
     def is_name(self, header: Collection[str]) -> bool:
         """Whether it is one column as it stands."""
         return self.text in header or (

@@ -156,7 +156,7 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
         records, lines = _records(numbered, header, source)
     except UnicodeDecodeError as error:
         raise BadTable(
-            source, "not UTF-8 text: save it as UTF-8", row=_row_of_bad_text(plain)
+            source, "not UTF-8 text: save it as CSV in UTF-8", row=_row_of_bad_text(plain)
         ) from error
     except csv.Error as error:
         raise BadTable(source, f"not readable as CSV: {error}", row=reader.line_num) from error
@@ -176,9 +176,11 @@ def _records(
     """The rows below the header, and the line that each ends in. Raises BadTable."""
     records: list[list[str]] = []
     lines: list[int] = []
-    for line, record in filter(lambda each: each[1], numbered):
+    # Spreadsheets leave rows of separators alone.
+    for line, record in ((line, cells) for line, cells in numbered if any(map(str.strip, cells))):
         if len(record) != len(header):
-            message = f"cells: {len(record)}, but the header has {len(header)}"
+            is_header = "" if records else ": is the first row the header?"
+            message = f"cells: {len(record)}, but the header has {len(header)}{is_header}"
             column = header[min(len(record), len(header) - 1)]
             raise BadTable(source, message, row=line, column=column)
         if len(records) == MAX_ROWS:
@@ -273,7 +275,7 @@ def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str
     if not any(header):
         raise BadTable(source, "empty: a table has a header and a row for each evaluation")
     used = in_use(header)
-    wanted = [name for name in header if name in used]
+    wanted = [name for name in header if name and name in used]
     for name in wanted:
         if wanted.count(name) > 1:
             raise BadTable(source, "appears more than once", row=1, column=name)

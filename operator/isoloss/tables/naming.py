@@ -70,7 +70,7 @@ class Naming:
             beside = {name for name in header if name in BESIDE and header.count(name) == 1}
             return {*_ours(header), *beside}
         known = [name for name in header if known_names.is_known(name) or name in OPTIONAL]
-        named = {name for each in self.expressions for name in each.names(header)}
+        named = {name for each in self.expressions for name in each.names_in(header)}
         if is_panel(header) or not any(run_columns(header)) or {"key", "value"} <= set(header):
             return header
         return {*known, *named, *RUN_STATES}

@@ -6,9 +6,9 @@ from typing import Any
 from isoloss.errors import BadInput
 from isoloss.tables import known_names
 from isoloss.tables.cell_values import is_blank, is_number, text_of
-from isoloss.tables.exports import run_of_file
+from isoloss.tables.exports import is_called_alike, run_of_file
 from isoloss.tables.expressions import Expression, missing_name, near, option
-from isoloss.tables.formats import TRAINER_STATE, BadTable, Table
+from isoloss.tables.formats import BadTable, Table
 
 
 def run_columns(header: Iterable[str]) -> list[str]:
@@ -67,8 +67,9 @@ def _one_run(table: Table) -> tuple[str, list[str]]:
         which = f"; name it, as in {option('run', texts[0])}" if texts else ""
         message = f"missing; found {table.found()}{which or hint}"
         raise BadTable(table.source, message, row=1, column="run")
-    is_log = table.source.lower().endswith(TRAINER_STATE)
-    return f"the {'folder' if is_log else 'file'}'s name", [name] * len(table.rows)
+    return f"the {'folder' if is_called_alike(table.source) else 'file'}'s name", [name] * len(
+        table.rows
+    )
 
 
 def _tells_rows_apart(cells: Sequence[Any]) -> bool:

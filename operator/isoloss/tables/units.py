@@ -22,6 +22,7 @@ from isoloss.usual import (
 
 POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes")
 EXPECTED = {
+    "batch_size": ": sequences per optimizer step are expected, as in --column batch_size=NUMBER",
     "loss": ": nats per token are expected",
     "learning_rate": ": the learning rate itself is expected, not its logarithm",
 }

@@ -104,6 +104,8 @@ def desk(
     (folder / "header.csv").write_text(text.splitlines()[0] + "\n")
     (folder / "binary.csv").write_bytes(bytes(range(256)))
     (folder / "other.json").write_text("{}")
+    (folder / "runs.feather").write_bytes(b"ARROW1\xff\xff")
+    (folder / "runs.txt").write_text(text)
     return folder
 
 
@@ -139,7 +141,7 @@ COMMANDS = [
     ("fit maybe.csv", "row 2, column diverged", "write true or false"),
     ("fit empty.csv", "empty.csv", "a table has a header and a row for each evaluation"),
     ("fit header.csv", "row 2", "a table has one for each evaluation"),
-    ("fit binary.csv", "row 2", "save it as UTF-8"),
+    ("fit binary.csv", "row 2", "save it as CSV in UTF-8"),
     ("fit runs.csv runs.csv", "run 'n30m-b32-lr0.000125'", "give a run once"),
     ("fit runs.csv --weights Raw", "--weights", "leave it out"),
     ("fit runs.csv --form power", "--form power", "PowerLawOfLoss or LinearInLogCompute"),
@@ -162,6 +164,8 @@ COMMANDS = [
     (f"predict laws.json runs.csv {ASKED}", "laws.json", "neither a .csv"),
     (f"predict laws.json --settings runs.csv {ASKED}", "--settings", "no table is read: leave it out"),
     (f"predict other.json {ASKED}", "other.json: holds no laws", "the file that isoloss fit writes with --out"),
+    (f"predict runs.feather {ASKED}", "runs.feather: not UTF-8 text", "save a table as CSV or Parquet"),
+    (f"predict runs.txt {ASKED}", "runs.txt: not JSON", "save a table as CSV or Parquet"),
     (f"predict az://x/y {ASKED}", "az://x/y", "s3://, gs://, file://"),
     ("predict laws.json", "--total-flops", "give exactly one of --cpt-flops, --cpt-tokens"),
     ("predict laws.json --params 1e9 --cpt-tokens 5e9", "--cpt-tokens", "needs --initial-loss"),
@@ -237,7 +241,7 @@ COMMANDS = [
     ("fit devices.csv", "column batch_size", "--column 'batch_size=batch_size*world_size'"),
     ("fit twice-header.csv", "column loss", "twice"),
     ("fit percent.csv", "row 2, column learning_rate", "is not a number: write 0.0"),
-    ("fit utf16.csv", "utf16.csv", "save it as UTF-8"),
+    ("fit utf16.csv", "utf16.csv", "save it as CSV in UTF-8"),
     (f"predict laws.json {ASKED} --pretraining-learning-rate 3", "pre-trained at", "Leave that rate out"),
     (f"predict laws.json {ASKED} --pretraining-tokens 1", "--pretraining-tokens: 1 tokens", "as in 1e12 or 1T"),
     (f"predict laws.json {ASKED} --sequence-length 2k", "--sequence-length 2k", "write it in digits"),

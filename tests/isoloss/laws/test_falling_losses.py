@@ -72,6 +72,12 @@ def test_a_size_with_the_losses_of_another_tokenizer_is_said(size: float, factor
     assert all(f"{each:.3g}" in warning for each in SIZES)
 
 
+def test_sizes_that_share_no_tokens_are_not_compared() -> None:
+    """One evaluation each, at tokens that grow with the size."""
+    ends = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in RUNS]
+    assert list(worse_sizes(collect(ends).trajectories)) == []
+
+
 @pytest.mark.parametrize("dense", [DENSE, MOE])
 def test_no_subset_of_published_sizes_is_accused(dense: str) -> None:
     path = data_folder() / dense

@@ -157,6 +157,56 @@ def test_the_tag_in_a_file_of_tensorboard_says_what_its_value_is(
     assert found.read[0].columns["loss"] == "eval/loss"
 
 
+def test_an_index_that_pandas_wrote_hides_no_export_of_tensorboard(tmp_path: Path) -> None:
+    own = TRAINED["n30m-b32-lr0.001"]
+    header, *lines = (FOLDER / "tensorboard" / f"{own.name}.csv").read_text().splitlines()
+    rows = [f"{number},{line}" for number, line in enumerate(lines)]
+    file = tmp_path / f"{own.name}-tag-eval_loss.csv"
+    file.write_text("\n".join([f",{header}", *rows]))
+    assert by_name(read_runs(file, settings=WANDB_RUNS)) == {own.name: own}
+
+
+@pytest.mark.parametrize(
+    "folder", ["NAME/version_0", "NAME", "lightning_logs/NAME", "logs/NAME/version_12"]
+)
+def test_a_log_of_lightning_is_named_as_its_folder(tmp_path: Path, folder: str) -> None:
+    own = TRAINED["n30m-b32-lr0.001"]
+    file = tmp_path / folder.replace("NAME", own.name) / "metrics.csv"
+    file.parent.mkdir(parents=True)
+    rows = [f"{step},,{loss}" for step, loss in zip(own.steps, own.losses, strict=True)]
+    file.write_text("\n".join(["step,train_loss,val_loss", *rows]))
+    found = read_runs(file, settings=WANDB_RUNS)
+    assert by_name(found) == {own.name: own}
+    assert found.read[0].columns["run"] == "the folder's name"
+
+
+def test_versions_that_lightning_numbered_are_told_apart(tmp_path: Path) -> None:
+    for number in (0, 1):
+        folder = tmp_path / "lightning_logs" / f"version_{number}"
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text(f"step,val_loss,lr\n100,3.{number},1e-3")
+    given = ("params=1e8", "batch_size=64", "sequence_length=512", "learning_rate=lr")
+    found = read_runs(*sorted(tmp_path.rglob("*.csv")), columns=given)
+    assert [run.name for run in found.runs] == ["version_0", "version_1"]
+
+
+@pytest.mark.parametrize(("run", "loss"), [("run.hash", "held out"), ("Run (id)", "val-loss")])
+def test_columns_that_are_no_words_are_taken_beside_settings(
+    tmp_path: Path, run: str, loss: str
+) -> None:
+    own = TRAINED["n30m-b32-lr0.001"]
+    rows = [f"{own.name},{s},{loss}" for s, loss in zip(own.steps, own.losses, strict=True)]
+    (tmp_path / "log.csv").write_text("\n".join([f"{run},step,{loss}", *rows]))
+    columns = (f"run={run}", f"loss={loss}")
+    found = read_runs(tmp_path / "log.csv", columns=columns, settings=WANDB_RUNS)
+    assert by_name(found) == {own.name: own}
+
+
+def test_one_option_may_be_text(tmp_path: Path) -> None:
+    own = FOLDER / "tensorboard" / "n30m-b32-lr0.001.csv"
+    assert read_runs(own, columns="loss=Value", settings=WANDB_RUNS).runs
+
+
 def test_tensorboard_does_not_tell_whose_value_it_is_where_no_tag_is_in_the_name() -> None:
     file = next((FOLDER / "tensorboard").glob("*.csv"))
     with pytest.raises(

@@ -205,7 +205,9 @@ def test_a_blank_first_line_is_named_and_the_table_not_called_empty(first: bytes
         (2, "sequence_length", "0", "not positive"),
         (7, "sequence_length", "4096", "one value per run"),
         (5, "learning_rate", "3", "multiple of 1e-4"),
-        (5, "run", "", "no name"),
+        (5, "run", "", "no name: fill it in"),
+        (3, "loss", "diverged", "mark a run that diverged in the column diverged"),
+        (2, "batch_size", "-1", "sequences per optimizer step are expected, as in --column"),
         (5, "run", "\x1b[31m", "printable"),
         (5, "run", "x" * 300, "256 characters"),
     ],
@@ -375,6 +377,21 @@ def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
     lines = as_csv(good_rows()).split(b"\n")
     content = b"\n".join([*lines[:2], b"", lines[2].rpartition(b",")[0], *lines[3:]])
     assert refused(content, "cells: 6, but the header has 7") == (4, "loss")
+
+
+def test_rows_that_a_spreadsheet_left_empty_are_passed_over() -> None:
+    content = as_csv(good_rows())
+    found = parse_table(content + b",,,,,,\n , ,,,,,\n", "runs.csv")
+    assert found.first_rows == parse_table(content, "runs.csv").first_rows
+
+
+@pytest.mark.parametrize("above", [b"# sweep of March\n", b"sep=;\n"])
+def test_a_line_above_the_header_is_asked_for(above: bytes) -> None:
+    refused(above + as_csv(good_rows()), "is the first row the header")
+
+
+def test_a_title_above_the_header_is_shown_as_what_was_found() -> None:
+    refused(b"sweep of March,,,,,,\n" + as_csv(good_rows()), "found sweep of March")
 
 
 @pytest.mark.parametrize("source", ["runs.csv", "runs.csv.gz"])
