@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,9 +82,48 @@ def run(task: PrepareTask, interruption: Interruption | None = None) -> DataMani
     return Store(task.store_uri).read_record(path, DataManifest)
 
 
-def domain_task(corpus: Path, store: Path, pattern: str, **changes: object) -> PrepareTask:
-    source = DomainSource(name="text", uri=pattern, text_field="text")
+def domain_task(
+    corpus: Path, store: Path, pattern: str, field: str = "text", **changes: object
+) -> PrepareTask:
+    source = DomainSource(name="text", uri=pattern, text_field=field)
     return prepare_task(uri(corpus), uri(store), domains=(source,), **changes)
+
+
+class Desk:
+    """A folder in which files are put, to be prepared as one domain."""
+
+    def __init__(self, folder: Path, corpus: Path) -> None:
+        self.folder, self.corpus = folder, corpus
+
+    def task(self, files: str, store: str = "store", **changes: object) -> PrepareTask:
+        """Of the files with this pattern."""
+        pattern = f"{uri(self.folder)}/{files}"
+        return domain_task(self.corpus, self.folder / store, pattern, **changes)
+
+    def made(self, files: str, store: str = "store", **changes: object) -> Any:
+        """The domain that they come to."""
+        (domain,) = run(self.task(files, store, **changes)).domains
+        return domain
+
+    def in_lines(self, name: str, texts: list[str]) -> Any:
+        """The domain of these documents in a file of this name."""
+        write_json_lines(self.folder / name, texts)
+        return self.made(name, f"store of {name}")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, corpus: Path) -> Desk:
+    return Desk(tmp_path, corpus)
+
+
+def documents_of(domain: Any) -> int:
+    return int(domain.training_documents + domain.validation_documents)
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    """The same tokens, in training and held out."""
+    assert found.training[0].sha256 == wanted.training[0].sha256
+    assert found.validation.sha256 == wanted.validation.sha256
 
 
 def test_counts_match_the_corpus(prepared: Prepared, corpus: Path) -> None:
@@ -220,56 +259,44 @@ FORMATS: dict[str, tuple[str, Callable[[Path, list[str]], object]]] = {
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_gives_the_same_tokens(
-    kind: str, corpus: Path, prepared: Prepared, tmp_path: Path
+    kind: str, corpus: Path, prepared: Prepared, desk: Desk
 ) -> None:
     name, write = FORMATS[kind]
     texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
-    write(tmp_path / name, texts)
-    manifest = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*[!e]"))
-    (domain,) = manifest.domains
+    write(desk.folder / name, texts)
     (known,) = [d for d in prepared.manifest.domains if d.name == "prose"]
-    assert domain.validation.sha256 == known.validation.sha256
-    assert domain.training[0].sha256 == known.training[0].sha256
+    assert_same(desk.made("*[!e]"), known)
 
 
-def test_a_text_file_is_one_document(corpus: Path, tmp_path: Path) -> None:
+def test_a_text_file_is_one_document(desk: Desk) -> None:
     for number, text in enumerate(documents(60)):
-        (tmp_path / f"{number:02}.txt").write_text(text)
-    (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.txt")).domains
-    assert domain.training_documents + domain.validation_documents == 60
+        (desk.folder / f"{number:02}.txt").write_text(text)
+    assert documents_of(desk.made("*.txt")) == 60
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("end", ["", ".gz"])
-def test_a_json_file_may_be_one_object(
-    corpus: Path, tmp_path: Path, indent: int | None, end: str
-) -> None:
+def test_a_json_file_may_be_one_object(desk: Desk, indent: int | None, end: str) -> None:
     """In one line or in several, as people write it."""
     for number, text in enumerate(GOOD):
         content = json.dumps({"meta": {"id": number}, "text": text}, indent=indent).encode()
         content = codecs.BOM_UTF8 + content if number % 2 else content
-        path = tmp_path / f"{number:02}.json{end}"
+        path = desk.folder / f"{number:02}.json{end}"
         path.write_bytes(gzip.compress(content) if end else content)
-    write_json_lines(tmp_path / "lines.jsonl", GOOD)
-    found, wanted = (
-        run(domain_task(corpus, tmp_path / name, f"{uri(tmp_path)}/{files}")).domains[0]
-        for name, files in (("s", f"*.json{end}"), ("l", "lines.jsonl"))
-    )
+    found, wanted = desk.made(f"*.json{end}"), desk.in_lines("lines.jsonl", GOOD)
     assert (found.bad_documents, wanted.bad_documents) == (0, 0)
     assert found.training[0].sha256 == wanted.training[0].sha256
 
 
 def test_a_broken_first_line_of_a_json_file_is_one_bad_document(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of a file that is larger than what is held at once."""
-    (tmp_path / "x.json").write_bytes(b'{"text": "broken\n' + lines(MANY))
-    small = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.json")).domains[0]
+    (desk.folder / "x.json").write_bytes(b'{"text": "broken\n' + lines(MANY))
+    small = desk.made("*.json", "small")
     monkeypatch.setattr(corpus_module, "MAX_DOCUMENT_BYTES", max(map(len, MANY)) * 7)
-    large = run(domain_task(corpus, tmp_path / "l", f"{uri(tmp_path)}/*.json")).domains[0]
-    for found in (small, large):
-        assert found.bad_documents == 1
-        assert found.training_documents + found.validation_documents == len(MANY)
+    for found in (small, desk.made("*.json", "large")):
+        assert (found.bad_documents, documents_of(found)) == (1, len(MANY))
 
 
 @pytest.mark.parametrize(
@@ -307,9 +334,9 @@ def test_what_goes_wrong_while_a_file_is_read_is_called_what_it_is(
 GOOD = documents(60)
 ZSTD_FRAME = bytes.fromhex("28b52ffd") + bytes([0, (28 - 10) << 3])
 """The beginning of one with a window of 256 MiB, as `zstd --long=28` writes; a raw block of 5 bytes may follow."""
-REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
+REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, str]] = {
     "a window that takes too much memory": (
-        lambda p: (p / "x.jsonl.zst").write_bytes(ZSTD_FRAME + bytes([41, 0, 0]) + b"hello"),
+        {"x.jsonl.zst": ZSTD_FRAME + bytes([41, 0, 0]) + b"hello"},
         "UnreadableFile",
         "pack it again with zstd --long=27",
     ),
@@ -328,7 +355,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "row 1: 75% of its characters are NUL",
     ),
     "compressed, but not called so": (
-        lambda p: (p / "x.jsonl").write_bytes(gzip.compress(lines(GOOD))),
+        {"x.jsonl": gzip.compress(lines(GOOD))},
         "UnreadableFile",
         "x.jsonl: is compressed (gzip), which its name does not say: call it .jsonl.gz",
     ),
@@ -340,10 +367,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "f.jsonl, whose files would be left out",
     ),
     "a file beside its compressed form": (
-        lambda p: [
-            (p / "x.jsonl").write_bytes(lines(GOOD)),
-            (p / "x.jsonl.gz").write_bytes(gzip.compress(lines(GOOD))),
-        ],
+        {"x.jsonl": lines(GOOD), "x.jsonl.gz": gzip.compress(lines(GOOD))},
         "NoFiles",
         "x.jsonl.gz: one is usually the other, compressed",
     ),
@@ -359,9 +383,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "NotUtf8",
         "row 1: not UTF-8 at byte 0",
     ),
-    "nothing matches": (lambda p: None, "NoFiles", "nothing matches"),
+    "nothing matches": ({}, "NoFiles", "nothing matches"),
     "a field is missing": (
-        lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:2]) + b'{"body": "x"}\n'),
+        {"x.jsonl": lines(GOOD[:2]) + b'{"body": "x"}\n'},
         "TextFieldMissing",
         "x.jsonl: row 3: no field 'text'; fields: body",
     ),
@@ -371,91 +395,70 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "no field 'text'; fields: body",
     ),
     "a field is null": (
-        lambda p: (p / "x.jsonl").write_bytes(b'{"text": null}\n'),
+        {"x.jsonl": b'{"text": null}\n'},
         "TextFieldMissing",
         "row 1: field 'text' is NoneType, not text",
     ),
-    "a row is no object": (lambda p: (p / "x.jsonl").write_bytes(b"[1]\n"), "BadRow", "row 1"),
-    "not JSON": (lambda p: (p / "x.jsonl").write_bytes(b"{oops\n"), "BadJson", "row 1"),
-    "brackets without end": (
-        lambda p: (p / "x.json").write_bytes(b"[" * 100_000),
-        "BadJson",
-        "x.json",
-    ),
-    "braces without end": (
-        lambda p: (p / "x.json").write_bytes(b'{"a":' * 100_000),
-        "BadJson",
-        "x.json",
-    ),
+    "a row is no object": ({"x.jsonl": b"[1]\n"}, "BadRow", "row 1"),
+    "not JSON": ({"x.jsonl": b"{oops\n"}, "BadJson", "row 1"),
+    "brackets without end": ({"x.json": b"[" * 100_000}, "BadJson", "x.json"),
+    "braces without end": ({"x.json": b'{"a":' * 100_000}, "BadJson", "x.json"),
     "invalid UTF-8": (
-        lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:1]) + b'{"text": "\xff"}\n'),
+        {"x.jsonl": lines(GOOD[:1]) + b'{"text": "\xff"}\n'},
         "NotUtf8",
         "row 2: not UTF-8 at byte 10",
     ),
-    "a lone surrogate": (
-        lambda p: (p / "x.jsonl").write_bytes(b'{"text": "\\ud800"}\n'),
-        "NotUtf8",
-        "row 1",
-    ),
+    "a lone surrogate": ({"x.jsonl": b'{"text": "\\ud800"}\n'}, "NotUtf8", "row 1"),
     "truncated gzip": (
-        lambda p: (p / "x.jsonl.gz").write_bytes(gzip.compress(lines(GOOD))[:-200]),
+        {"x.jsonl.gz": gzip.compress(lines(GOOD))[:-200]},
         "UnreadableFile",
         "x.jsonl.gz",
     ),
     "truncated zstandard": (
-        lambda p: (p / "x.jsonl.zst").write_bytes(zstandard.compress(lines(GOOD))[:-200]),
+        {"x.jsonl.zst": zstandard.compress(lines(GOOD))[:-200]},
         "UnreadableFile",
         "x.jsonl.zst",
     ),
-    "not zstandard": (
-        lambda p: (p / "x.jsonl.zst").write_bytes(b"(\xb5/\xfd garbage"),
-        "UnreadableFile",
-        "x.jsonl.zst",
-    ),
+    "not zstandard": ({"x.jsonl.zst": b"(\xb5/\xfd garbage"}, "UnreadableFile", "x.jsonl.zst"),
     "gzip of no bytes": (
-        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.gz").write_bytes(b"")),
+        {"w.jsonl": lines(GOOD), "x.jsonl.gz": b""},
         "UnreadableFile",
         "x.jsonl.gz: is empty",
     ),
     "zstandard of no bytes": (
-        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.zst").write_bytes(b"")),
+        {"w.jsonl": lines(GOOD), "x.jsonl.zst": b""},
         "UnreadableFile",
         "x.jsonl.zst: is empty",
     ),
-    "not parquet": (
-        lambda p: (p / "x.parquet").write_bytes(b"PAR1 not really"),
-        "UnreadableFile",
-        "x.parquet",
-    ),
-    "an unknown kind": (lambda p: (p / "x.csv").write_text("a,b"), "UnknownFormat", "x.csv"),
+    "not parquet": ({"x.parquet": b"PAR1 not really"}, "UnreadableFile", "x.parquet"),
+    "an unknown kind": ({"x.csv": b"a,b"}, "UnknownFormat", "x.csv"),
     "another loader's kind": (
-        lambda p: ((p / "index.json").write_text("{}"), (p / "shard.00000.mds.zstd").touch()),
+        {"index.json": b"{}", "shard.00000.mds.zstd": b""},
         "UnknownFormat",
         "this is MDS of MosaicML Streaming, which docs/reference/corpora.md converts",
     ),
-    "two documents": (
-        lambda p: write_json_lines(p / "x.jsonl", GOOD[:2]),
-        "DomainTooSmall",
-        "domain text",
-    ),
+    "two documents": ({"x.jsonl": lines(GOOD[:2])}, "DomainTooSmall", "domain text"),
     "short documents": (
-        lambda p: write_json_lines(p / "x.jsonl", [str(i) for i in range(8)]),
+        {"x.jsonl": lines([str(i) for i in range(8)])},
         "DomainTooSmall",
         "domain text",
     ),
 }
+"""Files by their names, or who writes them; the code, and part of what is said."""
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_corpora_are_refused_with_file_and_row(
-    case: str, corpus: Path, tmp_path: Path
-) -> None:
+def test_bad_corpora_are_refused_with_file_and_row(case: str, desk: Desk) -> None:
     write, code, words = REFUSED[case]
-    folder = tmp_path / "in"
+    folder = desk.folder / "in"
     folder.mkdir()
-    write(folder)
+    if callable(write):
+        write(folder)
+    else:
+        for name, content in write.items():
+            (folder / name).write_bytes(content)
     with pytest.raises(BadData) as caught:
-        run(domain_task(corpus, tmp_path / "store", f"{uri(folder)}/*"))
+        desk.made("in/*")
     assert caught.value.code == code
     assert words in caught.value.message
 
@@ -495,22 +498,21 @@ def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Pat
 # --------------------------------------------------------------------------- odd but acceptable
 
 
-def test_empty_and_huge_documents_are_accepted(corpus: Path, tmp_path: Path) -> None:
+def test_empty_and_huge_documents_are_accepted(desk: Desk) -> None:
     words = "word and another "
     huge = words * (units_module.BATCH_BYTES // len(words) + 1)
-    write_json_lines(tmp_path / "x.jsonl", ["", *GOOD, huge, ""])
-    (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")).domains
-    assert domain.training_documents + domain.validation_documents == len(GOOD) + 1
+    domain = desk.in_lines("x.jsonl", ["", *GOOD, huge, ""])
+    assert documents_of(domain) == len(GOOD) + 1
     assert domain.training_bytes + domain.validation_bytes >= len(huge)
 
 
-def test_a_document_cannot_contain_its_own_end(corpus: Path, tmp_path: Path) -> None:
+def test_a_document_cannot_contain_its_own_end(desk: Desk) -> None:
     texts = [f"{text} {END} {number}" for number, text in enumerate(GOOD)]
-    write_json_lines(tmp_path / "x.jsonl", texts)
-    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")
+    write_json_lines(desk.folder / "x.jsonl", texts)
+    task = desk.task("x.jsonl")
     manifest = run(task)
     data_uri = f"{task.store_uri}/data/{manifest.prepare_key}"
-    stream = PreparedData(data_uri, tmp_path).validation_stream("text")
+    stream = PreparedData(data_uri, desk.folder).validation_stream("text")
     (domain,) = manifest.domains
     assert (stream == manifest.end_token).sum() == domain.validation_documents
 
@@ -547,62 +549,36 @@ def tokenizer_with_an_end_that_is_not_special(folder: Path) -> None:
     "change", [unigram_tokenizer, word_tokenizer, tokenizer_with_an_end_that_is_not_special]
 )
 def test_a_document_whose_text_a_tokenizer_reads_as_its_end_is_skipped_and_counted(
-    change: Callable[[Path], None], corpus: Path, tmp_path: Path
+    change: Callable[[Path], None], desk: Desk
 ) -> None:
     """Also one that is held out."""
-    change(make_tokenizer(tmp_path / "tokenizer", GOOD))
+    tokenizer = make_tokenizer(desk.folder / "tokenizer", GOOD)
+    change(tokenizer)
     bad = [f"{number} <s> {END} was the price" for number in range(6)]
     assert len({is_held_out(text, 100) for text in bad}) == 2
-    write_json_lines(tmp_path / "x.jsonl", [*MANY[:300], *bad, *MANY[300:]])
-    write_json_lines(tmp_path / "y.jsonl", MANY)
-    found, clean = (
-        run(
-            domain_task(
-                corpus,
-                tmp_path / name,
-                f"{uri(tmp_path)}/{name}.jsonl",
-                tokenizer=uri(tmp_path / "tokenizer"),
-            )
-        ).domains[0]
-        for name in "xy"
-    )
+    write_json_lines(desk.folder / "x.jsonl", [*MANY[:300], *bad, *MANY[300:]])
+    write_json_lines(desk.folder / "y.jsonl", MANY)
+    found, clean = (desk.made(f"{x}.jsonl", x, tokenizer=uri(tokenizer)) for x in "xy")
     assert (found.bad_documents, clean.bad_documents) == (6, 0)
-    assert found.training[0].sha256 == clean.training[0].sha256
-    assert found.validation.sha256 == clean.validation.sha256
+    assert_same(found, clean)
 
 
-def test_a_tokenizer_that_reads_text_as_the_end_of_a_document_is_said_to(
-    corpus: Path, tmp_path: Path
-) -> None:
-    tokenizer_with_an_end_that_is_not_special(make_tokenizer(tmp_path / "tokenizer", GOOD))
-    write_json_lines(tmp_path / "x.jsonl", [*GOOD, END])
-    task = domain_task(
-        corpus,
-        tmp_path / "store",
-        f"{uri(tmp_path)}/x.jsonl",
-        tokenizer=uri(tmp_path / "tokenizer"),
-        bad_documents="Refuse",
-    )
+def test_a_tokenizer_that_reads_text_as_the_end_of_a_document_is_said_to(desk: Desk) -> None:
+    tokenizer = make_tokenizer(desk.folder / "tokenizer", GOOD)
+    tokenizer_with_an_end_that_is_not_special(tokenizer)
+    write_json_lines(desk.folder / "x.jsonl", [*GOOD, END])
     with pytest.raises(BadData, match=r"x\.jsonl: .*'<\|end\|>', which this tokenizer") as caught:
-        run(task)
+        desk.made("x.jsonl", tokenizer=uri(tokenizer), bad_documents="Refuse")
     assert caught.value.code == "EndTokenInText"
 
 
-def test_near_duplicates_across_the_split_are_counted(corpus: Path, tmp_path: Path) -> None:
+def test_near_duplicates_across_the_split_are_counted(desk: Desk) -> None:
     originals = documents(40)
     twins = [text.replace(" ", " that ", 1) for text in originals]
-    write_json_lines(tmp_path / "x.jsonl", originals + twins)
-    task = domain_task(
-        corpus,
-        tmp_path / "store",
-        f"{uri(tmp_path)}/x.jsonl",
-        validation_documents_per_thousand=250,
-    )
-    (domain,) = run(task).domains
+    write_json_lines(desk.folder / "x.jsonl", originals + twins)
+    domain = desk.made("x.jsonl", validation_documents_per_thousand=250)
     assert domain.near_duplicates >= domain.validation_documents // 2
-    write_json_lines(tmp_path / "y.jsonl", originals)
-    (clean,) = run(domain_task(corpus, tmp_path / "store2", f"{uri(tmp_path)}/y.jsonl")).domains
-    assert clean.near_duplicates == 0
+    assert desk.in_lines("y.jsonl", originals).near_duplicates == 0
 
 
 @pytest.mark.parametrize(
@@ -724,52 +700,42 @@ BAD: dict[str, bytes] = {
 }
 
 
-def test_few_documents_that_cannot_be_read_are_skipped_and_counted(
-    corpus: Path, tmp_path: Path
-) -> None:
-    bad = list(BAD.values())
-    (tmp_path / "x.jsonl").write_bytes(lines(MANY[:300]) + b"".join(bad) + lines(MANY[300:]))
-    write_json_lines(tmp_path / "y.jsonl", MANY)
-    found, clean = (
-        run(domain_task(corpus, tmp_path / name, f"{uri(tmp_path)}/{name}.jsonl")).domains[0]
-        for name in "xy"
-    )
+def test_few_documents_that_cannot_be_read_are_skipped_and_counted(desk: Desk) -> None:
+    bad = b"".join(BAD.values())
+    (desk.folder / "x.jsonl").write_bytes(lines(MANY[:300]) + bad + lines(MANY[300:]))
+    found, clean = desk.made("x.jsonl"), desk.in_lines("y.jsonl", MANY)
     assert (found.bad_documents, clean.bad_documents) == (6, 0)
-    assert found.training[0].sha256 == clean.training[0].sha256
-    assert found.validation.sha256 == clean.validation.sha256
+    assert_same(found, clean)
 
 
-def test_null_in_a_column_is_skipped(corpus: Path, tmp_path: Path) -> None:
+def test_null_in_a_column_is_skipped(desk: Desk) -> None:
     table = pyarrow.table({"text": [*MANY, None]})
-    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
-    (found,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.parquet")).domains
-    assert (found.bad_documents, found.training_documents + found.validation_documents) == (1, 600)
+    pyarrow.parquet.write_table(table, desk.folder / "x.parquet")
+    found = desk.made("*.parquet")
+    assert (found.bad_documents, documents_of(found)) == (1, 600)
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_where_nothing_is_skipped_one_document_refuses_the_corpus(
-    corpus: Path, tmp_path: Path, kind: str
-) -> None:
-    (tmp_path / "x.jsonl").write_bytes(lines(MANY) + BAD[kind])
-    task = domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl", bad_documents="Refuse")
+def test_where_nothing_is_skipped_one_document_refuses_the_corpus(desk: Desk, kind: str) -> None:
+    (desk.folder / "x.jsonl").write_bytes(lines(MANY) + BAD[kind])
     with pytest.raises(BadData, match="row 601"):
-        run(task)
+        desk.made("*.jsonl", bad_documents="Refuse")
 
 
-def test_more_than_one_in_a_hundred_refuses_the_corpus(corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_bytes(lines(MANY) + 7 * BAD["null"])
+def test_more_than_one_in_a_hundred_refuses_the_corpus(desk: Desk) -> None:
+    (desk.folder / "x.jsonl").write_bytes(lines(MANY) + 7 * BAD["null"])
     with pytest.raises(BadData, match=r"row 601: .*; 7 of 607 documents of domain text") as caught:
-        run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl"))
+        desk.made("*.jsonl")
     assert caught.value.code == "TextFieldMissing"
 
 
 def test_a_wrong_field_is_found_before_the_corpus_is_read_to_its_end(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units_module, "BATCH_BYTES", 100)
-    (tmp_path / "x.jsonl").write_bytes(5000 * BAD["another field"] + lines(MANY))
+    (desk.folder / "x.jsonl").write_bytes(5000 * BAD["another field"] + lines(MANY))
     with pytest.raises(BadData, match="1000 of 1000 documents"):
-        run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl"))
+        desk.made("*.jsonl")
 
 
 MARKED: dict[str, Callable[[list[str]], bytes]] = {
@@ -780,42 +746,31 @@ MARKED: dict[str, Callable[[list[str]], bytes]] = {
 
 
 @pytest.mark.parametrize("name", MARKED)
-def test_a_byte_order_mark_is_no_part_of_the_first_document(
-    corpus: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_first_document(desk: Desk, name: str) -> None:
     content = MARKED[name](GOOD)
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / name).write_bytes(content)
-    (tmp_path / name).write_bytes(codecs.BOM_UTF8 + content)
-    marked, plain = (
-        run(domain_task(corpus, folder / "s", f"{uri(folder)}/{name}")).domains[0]
-        for folder in (tmp_path, tmp_path / "plain")
-    )
+    (desk.folder / "plain").mkdir()
+    (desk.folder / "plain" / name).write_bytes(content)
+    (desk.folder / name).write_bytes(codecs.BOM_UTF8 + content)
+    marked, plain = desk.made(name), desk.made(f"plain/{name}", "other")
     assert marked.bad_documents == 0
-    assert marked.training[0].sha256 == plain.training[0].sha256
-    assert marked.validation.sha256 == plain.validation.sha256
+    assert_same(marked, plain)
 
 
 @pytest.mark.parametrize("pattern", ["in", "in/", "in/*"], ids=["folder", "slash", "of folders"])
-def test_a_folder_in_place_of_its_files_is_told_what_to_write(
-    corpus: Path, tmp_path: Path, pattern: str
-) -> None:
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    write_json_lines(folder / "x.jsonl", documents(4))
+def test_a_folder_in_place_of_its_files_is_told_what_to_write(desk: Desk, pattern: str) -> None:
+    write_json_lines(desk.folder / "in" / "a" / "x.jsonl", documents(4))
     with pytest.raises(BadData) as caught:
-        run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/{pattern}"))
+        desk.made(pattern)
     assert caught.value.code == "NoFiles"
-    fixed = f"{uri(tmp_path)}/{pattern.rstrip('/')}/*"
+    fixed = f"{uri(desk.folder)}/{pattern.rstrip('/')}/*"
     assert f"write {fixed} for the files in them" in caught.value.message
 
 
-def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: Path) -> None:
-    write_json_lines(tmp_path / "x.jsonl", GOOD)
+def test_files_that_others_put_beside_data_are_no_data(desk: Desk) -> None:
+    write_json_lines(desk.folder / "x.jsonl", GOOD)
     for name in ("_SUCCESS", "_committed_1", ".x.jsonl.crc"):
-        (tmp_path / name).write_bytes(b"")
-    (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
-    assert domain.training_documents + domain.validation_documents == len(GOOD)
+        (desk.folder / name).write_bytes(b"")
+    assert documents_of(desk.made("*")) == len(GOOD)
 
 
 def test_what_datasets_saves_beside_arrow_is_no_data(tmp_path: Path) -> None:
@@ -896,23 +851,18 @@ def write_arrow(path: Path, table: Any) -> None:
 
 @pytest.mark.parametrize("kind", NESTED)
 @pytest.mark.parametrize("named", [False, True], ids=["a path", "the field's very name"])
-def test_text_may_lie_deeper(corpus: Path, tmp_path: Path, kind: str, named: bool) -> None:
+def test_text_may_lie_deeper(desk: Desk, kind: str, named: bool) -> None:
     rows = [{"meta.text": text} if named else {"meta": {"n": 1, "text": text}} for text in GOOD]
-    NESTED[kind](tmp_path, rows)
-    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.*", text_field="meta.text")
-    task = prepare_task(uri(corpus), uri(tmp_path / "s"), domains=(source,))
-    (domain,) = run(task).domains
-    write_json_lines(tmp_path / "plain.jsonl", GOOD)
-    (plain,) = run(domain_task(corpus, tmp_path / "p", f"{uri(tmp_path)}/plain.jsonl")).domains
+    NESTED[kind](desk.folder, rows)
+    domain, plain = desk.made("x.*", field="meta.text"), desk.in_lines("plain.jsonl", GOOD)
     assert domain.training[0].sha256 == plain.training[0].sha256
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_a_path_that_leads_nowhere_is_refused(corpus: Path, tmp_path: Path, kind: str) -> None:
-    NESTED[kind](tmp_path, [{"meta": {"n": text}} for text in GOOD])
-    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.*", text_field="meta.text")
+def test_a_path_that_leads_nowhere_is_refused(desk: Desk, kind: str) -> None:
+    NESTED[kind](desk.folder, [{"meta": {"n": text}} for text in GOOD])
     with pytest.raises(BadData, match=r"row 1: no field 'meta.text'; fields: meta"):
-        run(prepare_task(uri(corpus), uri(tmp_path / "s"), domains=(source,)))
+        desk.made("x.*", field="meta.text")
 
 
 def test_grouping_files_looks_at_each_once() -> None:
