@@ -252,6 +252,19 @@ COMMANDS = [
     ("quickstart --folder laws.json/x", "--folder: laws.json/x: laws.json is a file", "name another folder"),
     ("init --tokens 5B", "--checkpoint is missing", "Folder of the checkpoint"),
     ("plan dense.yaml --utilisation 0", "--utilisation", "0 is not a positive"),
+    ("predict laws.json --total-flops 1e20 --initial-loss 2.7", "--initial-loss", "takes no --initial-loss"),
+    ("predict laws.json --total-flops 1e20 --composition paper", "--composition", "takes no --composition:"),
+    ("predict laws.json --total-flops 1e20 --pretraining-tokens 1T", "--pretraining-tokens", "takes no --pretraining-tokens"),
+    ("predict laws.json --total-flops 3e19 --batch-size 64", "--batch-size", "needs --params"),
+    ("predict laws.json --total-flops much", "--total-flops much", "is not a number"),
+    ("predict laws.json --initial-loss 2.75 --cpt-flops 3e19 --pretraining-tokens 1e9", "--pretraining-tokens", "needs --params"),
+    (f"predict laws.json {ASKED} --flops-per-token 6e12", "--flops-per-token", "6e+12 is 6e+03 for each of --params"),
+    (f"predict laws.json {ASKED} --flops-per-token 6", "--flops-per-token", "6 is 6e-09 for each of --params"),
+    ("fit s3://bucket/sweeps/one --column loss=eval/loss", "--column", "no table is read: leave it out"),
+    *((f"{command} {option} {value}", option, "no table is read")
+      for command in ("report laws.json --out r.html", f"validate laws.json {ASKED}")
+      for option, value in (("--column", "loss=eval/loss"), ("--settings", "runs.csv"))),
+    ("report laws.json --out r.html --total-flops 1e20 --known-optimum -1 175", "--known-optimum: -1 is not", "positive"),
 ]  # fmt: skip
 
 

@@ -197,16 +197,6 @@ def test_a_report_of_the_runs_behind_its_laws_has_no_such_warning(
     assert isoloss("report", laws, *asked).document["warnings"] == []
 
 
-def test_a_known_optimum_needs_an_answer_to_stand_beside(
-    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
-) -> None:
-    asked = ("report", synthetic_laws, "--out", tmp_path / "report.html", "--json")
-    alone = isoloss(*asked, "--known-optimum", "2.89e-4", "175")
-    assert (alone.code, "--known-optimum" in alone.error) == (2, True)
-    negative = isoloss(*asked, *("--known-optimum", "-1", "175"), "--total-flops", "1e20")
-    assert (negative.code, "--known-optimum: -1 is not" in negative.error) == (2, True)
-
-
 def test_all_published_laws_are_listed_with_units_and_sources(isoloss: Isoloss) -> None:
     document = isoloss("laws", "--json").document
     assert [law["name"] for law in document["laws"]] == [f"published:{name}" for name in PUBLISHED]

@@ -238,31 +238,6 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
-        (
-            (*QUESTION, "--params", "1e9", "--flops-per-token", "6e12"),
-            "6e+12 is 6e+03 for each of --params",
-        ),
-        (
-            (*QUESTION, "--params", "1e9", "--flops-per-token", "6"),
-            "6 is 6e-09 for each of --params",
-        ),
-        (("--total-flops", "1e20", "--composition", "paper"), "takes no --composition:"),
-        (("--total-flops", "1e20", "--pretraining-tokens", "1T"), "takes no --pretraining-tokens"),
-        ((*QUESTION[:4], "--pretraining-tokens", "1e9"), "needs --params"),
-        (("--total-flops", "much"), "total-flops"),
-        (("--total-flops", "3e19", "--batch-size", "64"), "needs --params"),
-    ],
-)
-def test_questions_that_contradict_themselves_are_bad_input(
-    predict: Isoloss, options: tuple[str, ...], says: str
-) -> None:
-    assert says in predict(*options, "--json").error
-
-
-@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "not JSON"),
@@ -278,17 +253,6 @@ def test_files_that_hold_no_laws_are_bad_input(
     path = tmp_path / "laws.json"
     path.write_text(text)
     assert says in isoloss("predict", path, "--total-flops", "1e20", "--json").error
-
-
-def test_laws_with_a_field_changed_are_bad_input_by_its_name(
-    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
-) -> None:
-    document = json.loads(synthetic_laws.read_text())
-    document["laws"]["learning_rate"]["slope"] = "steep"
-    path = tmp_path / "laws.json"
-    path.write_text(json.dumps(document))
-    ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
-    assert ended.error.startswith(f"{path}: laws.learning_rate.slope: ")
 
 
 def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(

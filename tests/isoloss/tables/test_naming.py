@@ -913,24 +913,6 @@ def names_of(column: str) -> set[str]:
 # ------------------------------------------------------------------------------ command line
 
 
-def test_options_of_tables_are_refused_for_sweeps_in_the_store(isoloss: Isoloss) -> None:
-    ended = isoloss("fit", "s3://bucket/sweeps/one", "--column", "loss=eval/loss", "--json")
-    assert "--column: no table is read: leave it out" in ended.error
-
-
-@pytest.mark.parametrize("option", [("--column", "loss=eval/loss"), ("--settings", "runs.csv")])
-def test_options_of_tables_are_refused_where_none_is_read(
-    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path, option: tuple[str, str]
-) -> None:
-    report = isoloss("report", synthetic_laws, "--out", tmp_path / "page.html", *option, "--json")
-    assert f"{option[0]}: no table is read" in report.error
-    plan = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9")
-    assert (
-        f"{option[0]}: no table is read"
-        in isoloss("validate", synthetic_laws, *plan, *option, "--json").error
-    )
-
-
 def test_probes_are_read_as_runs_are_and_that_is_said(
     isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
@@ -942,12 +924,6 @@ def test_probes_are_read_as_runs_are_and_that_is_said(
     assert ended.code in (0, 3), ended.err
     assert f"{probes}: loss: held out; as named: run, params" in ended.out
     assert "column loss: missing" in isoloss("validate", synthetic_laws, probes, *question).error
-
-
-def test_settings_are_a_table(isoloss: Isoloss, tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_bytes(content(LOGGED))
-    ended = isoloss("fit", tmp_path / "log.csv", "--settings", "runs.yaml", "--json")
-    assert "--settings runs.yaml: not a .csv" in ended.error
 
 
 def test_laws_are_not_written_over_the_settings(isoloss: Isoloss, tmp_path: Path) -> None:
