@@ -91,11 +91,29 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         workload=_unqueued(job),
-        held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], spec, together),
+        held_up=_keeps_from_going(metadata)
+        or _lacks_pods(metadata["name"], spec, together)
+        or _lacks_controller(job),
         indexed=spec.get("completionMode") == INDEXED,
         pods=int(spec.get("parallelism") or 1),
         pods_together=together,
-        managed_externally=spec.get("managedBy") not in (None, JOB_CONTROLLER),
+        managed_externally=_is_managed_externally(spec),
+    )
+
+
+def _is_managed_externally(spec: Object) -> bool:
+    return spec.get("managedBy") not in (None, JOB_CONTROLLER)
+
+
+def _lacks_controller(job: Object) -> str:
+    """Of a Job in no queue that only another controller would start, and has not."""
+    metadata, spec = job["metadata"], job["spec"]
+    is_queued = QUEUE_LABEL in (metadata.get("labels") or {})
+    if not _is_managed_externally(spec) or is_queued or (job.get("status") or {}).get("startTime"):
+        return ""
+    return (
+        f"spec.managedBy of Job {metadata['name']} was set to {spec['managedBy']}, which has not started it, and the sweep "
+        "names no queue: stop the policy that sets it, and delete the Job"
     )
 
 

@@ -36,7 +36,7 @@ from isoloss_operator.api import SweepBudget
 from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt, planned
 from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.fits import FitOutcome, PointDecision, SearchRequest, SearchStep
-from isoloss_operator.decide.jobs import not_before, waits_for
+from isoloss_operator.decide.jobs import named_wait, not_before
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.reasons import Finding
@@ -361,7 +361,7 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     due, later = _by_delay(pending[:count], records, observed.now)
-    waits = tuple(wait for job in tasks.active if (wait := waits_for(job)))
+    waits = tuple(wait for job in tasks.active if (wait := named_wait(job)))
     starts = []
     for point in due[:free]:
         attempts = records[point.key].attempts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -548,6 +548,14 @@ def waits_for(job: ObservedJob) -> Finding | None:
     if pod.unschedulable:
         return Finding(Reason.UNSCHEDULABLE, pod.unschedulable)
     return held_up
+
+
+def named_wait(job: ObservedJob) -> Finding | None:
+    """`waits_for` of one among many, with its name unless the message has it, or it is one of many in a queue."""
+    wait = waits_for(job)
+    if wait is None or wait.reason is Reason.QUEUED or job.name in wait.message:
+        return wait
+    return replace(wait, message=f"{job.name}: {wait.message}")
 
 
 def _waits_for_its_queue(job: ObservedJob) -> Finding:

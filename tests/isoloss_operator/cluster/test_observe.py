@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isoloss_operator.cluster import observe
+from isoloss_operator.cluster.manifests import QUEUE_LABEL
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
 from isoloss_operator.decide.attempts import accelerator_seconds
 from isoloss_operator.decide.observation import (
@@ -286,6 +287,18 @@ def test_an_init_container_that_failed_tells_how_its_pod_ended() -> None:
     )
     assert speaks(job(), pod(phase="Failed", **init(0))).exit_code is None
     assert speaks(job(), pod(**{**init(1), **ended(43)})).init_container == ""
+
+
+def test_a_job_that_a_policy_gave_to_another_controller_says_so_until_that_starts_it() -> None:
+    """Nobody here starts it: it used to be starting, or tokenizing the corpus, for ever."""
+
+    def held_up(**more: Any) -> str:
+        (seen,) = observe_jobs([job(managedBy="example.com/other", **more)], [])
+        return seen.held_up
+
+    assert held_up().startswith("spec.managedBy of Job job-j1 was set to example.com/other")
+    assert held_up(status={"startTime": "2026-01-02T03:04:06Z"}) == ""
+    assert held_up(metadata={"labels": {**job()["metadata"]["labels"], QUEUE_LABEL: "q"}}) == ""
 
 
 def test_disruption_and_unschedulability_come_from_conditions() -> None:

@@ -517,7 +517,9 @@ def test_only_jobs_whose_trainer_container_runs_are_said_to_train() -> None:
     assert "1 is training, 2 are starting." in condition(decide_sweep(world), "Ready")[2]
     held = replace(kept, held_up="FailedCreate: pods are forbidden: exceeded quota: gpus")
     said = condition(decide_sweep(replace(world, jobs=(working, young, held))), "Ready")[2]
-    assert "1 is training, 1 is starting. 1 of 3 Jobs cannot start: FailedCreate: pods" in said
+    assert (
+        "1 is training, 1 is starting. 1 of 3 Jobs cannot start: kept: FailedCreate: pods" in said
+    )
     alone = decide_sweep(training(jobs=(held,)))
     assert len(alone.create) == 2
     nothing = decide_sweep(
@@ -525,7 +527,7 @@ def test_only_jobs_whose_trainer_container_runs_are_said_to_train() -> None:
     )
     status, reason, said = condition(nothing, "Ready")
     assert (status, reason) == ("False", "PodWaiting")
-    assert "3 of 3 Jobs cannot start: FailedCreate" in said
+    assert "3 of 3 Jobs cannot start: kept: FailedCreate" in said
 
 
 def just_succeeded(seconds_ago: float, **changes: Any) -> ObservedSweep:

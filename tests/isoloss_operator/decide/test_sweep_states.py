@@ -381,7 +381,7 @@ ROWS: dict[str, Row] = {
     "a deactivated Workload next to Jobs in the queue is mentioned only": Row(
         lambda: one_deactivated(),
         ("False", "Queued"),
-        says="2 Jobs are waiting for Kueue: no quota. 1 of 3 Jobs cannot start: Kueue's Workload w",
+        says="2 Jobs are waiting for Kueue: no quota. 1 of 3 Jobs cannot start: demo-tiny-b8-lr1e-3-c7df7dbe: Kueue's Workload w",
     ),
     "Jobs whose Workloads are deactivated stall the sweep": Row(
         lambda: queued(ObservedWorkload("w", active=False)),
@@ -603,7 +603,7 @@ ROWS: dict[str, Row] = {
     "one pod in trouble among others is mentioned only": Row(
         lambda: ending(job(FIRST, pod=waiting("ImagePullBackOff", "no such image"))),
         ("False", "Training"),
-        says="1 of 3 Jobs cannot start: no such image",
+        says="1 of 3 Jobs cannot start: demo-tiny-b8-lr1e-3-c7df7dbe: no such image",
     ),
 }
 
