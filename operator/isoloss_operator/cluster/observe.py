@@ -22,6 +22,8 @@ COUNT = re.compile(r"[1-9][0-9]{0,8}")
 ORPHAN = "orphan"
 OF_KUBERNETES = frozenset({"foregroundDeletion", ORPHAN})
 """Finalizers by which the API server itself keeps an object until what it owns is gone."""
+UNSCHEDULABLE = ("Unschedulable", "SchedulingGated")
+"""Reasons of a pod that no scheduler binds: no node has room, or somebody's gate keeps it."""
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
 
@@ -362,9 +364,9 @@ def _failed_init_container(status: Object) -> tuple[str, Object]:
 
 def _unschedulable(status: Object) -> str:
     found = condition(status, "PodScheduled", "False")
-    if found.get("reason") != "Unschedulable":
+    if found.get("reason") not in UNSCHEDULABLE:
         return ""
-    return str(found.get("message") or "Unschedulable")
+    return str(found.get("message") or found["reason"])
 
 
 def _disruption(status: Object) -> str:

@@ -126,7 +126,7 @@ class SinglePass:
     is_active: bool
     """Whether a Job may still run a pod."""
     seconds_until_due: float | None
-    """Until the next attempt may start, at least 1; None: nothing delays it."""
+    """Until the next attempt may start, at least 1; None: nothing delays it, or no more."""
 
 
 def run(task: SingleTask) -> SinglePass:
@@ -163,7 +163,9 @@ def run(task: SingleTask) -> SinglePass:
         starts=starts if is_due else None,
         stop=stop,
         is_active=active is not None,
-        seconds_until_due=None if due is None else max(1.0, (due - now).total_seconds()),
+        seconds_until_due=None
+        if due is None or due <= now
+        else max(1.0, (due - now).total_seconds()),
     )
 
 

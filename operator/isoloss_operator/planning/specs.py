@@ -43,6 +43,8 @@ class SpecError:
 
     field: str
     message: str
+    is_unknown: bool = False
+    """Whether this version has no such field."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -103,7 +105,9 @@ def parsed(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
         spec = model.model_validate(raw)
     except ValidationError as error:
         raise InvalidSpec(
-            SpecError(_field(detail["loc"]), problem(detail, model))
+            SpecError(
+                _field(detail["loc"]), problem(detail, model), detail["type"] == "extra_forbidden"
+            )
             for detail in error.errors(include_url=False)
             # pydantic also calls a list of bad items too short.
             if detail["type"] != "too_short"

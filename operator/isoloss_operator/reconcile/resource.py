@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import isoloss
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.cluster.client import JOB, Cluster, ResourceKey
 from isoloss_operator.cluster.jobs import JobWriter
@@ -70,9 +71,18 @@ def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
         if problem:
             raise InvalidSpec([SpecError("spec", problem)])
         return parse(spec)
-    except InvalidSpec as error:
-        error.suspend = suspends(body)
-        return error
+    except InvalidSpec as invalid:
+        error = invalid
+    if any(each.is_unknown for each in error.errors):
+        error = InvalidSpec([_other_crds(), *error.errors])
+    error.suspend = suspends(body)
+    return error
+
+
+def _other_crds() -> SpecError:
+    """The API server drops what its CRDs do not know, and sets defaults that nobody wrote."""
+    message = f"the installed CRDs are of another version than this operator, {isoloss.__version__}: upgrade both to one version"
+    return SpecError("spec", message)
 
 
 def suspends(body: Object) -> bool:

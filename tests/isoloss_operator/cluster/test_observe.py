@@ -313,6 +313,8 @@ def test_disruption_and_unschedulability_come_from_conditions() -> None:
     ]
     seen = speaks(job(), pod(phase="Pending", conditions=conditions))
     assert (seen.disruption, seen.unschedulable) == ("PreemptionByScheduler", "no gpu")
+    gated = {**conditions[1], "reason": "SchedulingGated", "message": "scheduling gates"}
+    assert speaks(job(), pod(conditions=[gated])).unschedulable == "scheduling gates"
 
 
 def test_a_deleted_jobs_pod_is_orphaned_while_it_runs() -> None:

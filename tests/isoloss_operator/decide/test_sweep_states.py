@@ -711,3 +711,11 @@ def test_stalled_and_reconciling_are_never_both_true() -> None:
         plan = decide_sweep(row.world())
         both = condition(plan, "Stalled")[0], condition(plan, "Reconciling")[0]
         assert both != ("True", "True")
+
+
+def test_a_preparation_that_is_given_up_is_looked_at_no_more_often_than_one_that_runs() -> None:
+    """Its next attempt was due long ago and will not come: a look each second asked for it for ever."""
+    world = ROWS["a prepare Job that failed too often stalls"].world()
+    plan = decide_sweep(world)
+    later = after(world, plan, jobs=(), now=world.now + timedelta(hours=1))
+    assert decide_sweep(later).requeue_after == 30.0

@@ -15,6 +15,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.transport import ServerClock
+from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.reconcile.memory import (
     CONFLICTS,
@@ -26,10 +27,10 @@ from isoloss_operator.reconcile.memory import (
 )
 from isoloss_operator.reconcile.points import results_of_failed
 from isoloss_operator.reconcile.reconciler import Reconciler
-from isoloss_operator.reconcile.resource import Resource, first_look
+from isoloss_operator.reconcile.resource import Resource, first_look, parsed
 from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
-from tests.support.builders import job, points, stated
+from tests.support.builders import job, points, stated, sweep_spec
 
 KEY = ResourceKey(SWEEP, "research", "dense")
 OWNER = Owner(SWEEP, "research", "dense", "uid")
@@ -207,6 +208,16 @@ def test_a_pass_that_fails_by_a_bug_has_stopped_the_jobs_of_a_suspended_resource
     with pytest.raises(KeyError):
         first_look(services, resource, bug)
     assert deleted == [job(points()[0]).name]
+
+
+def test_a_field_that_only_newer_crds_can_have_let_pass_blames_them() -> None:
+    """Nobody may have written it: the API server sets defaults of fields that an older operator does not know."""
+    spec = {**sweep_spec(), "novel": "by default"}
+    found = parsed(parse_sweep_spec, {"spec": spec})
+    assert str(found).startswith("spec: the installed CRDs are of another version than this")
+    assert "spec.novel: is not a field of this resource" in str(found)
+    wrong = parsed(parse_sweep_spec, {"spec": {**sweep_spec(), "parallelism": 0}})
+    assert "CRDs" not in str(wrong)
 
 
 class RecordingCluster:
