@@ -3,6 +3,7 @@
 The resources keep templates without a schema, so that nothing else reads them before a Job is created.
 """
 
+import difflib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,20 @@ from isoloss_operator.cluster.template_fields import Fields
 QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
 """The grammar of apimachinery's resource.Quantity."""
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+WHOLE, RESOURCES = "metadata spec", "limits requests claims"
+POD = (
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks ephemeralContainers "
+    "hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector "
+    "os overhead preemptionPolicy priority priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName "
+    "schedulerName schedulingGates securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace "
+    "subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes"
+)
+CONTAINER = (
+    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources "
+    "restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy "
+    "tty volumeDevices volumeMounts workingDir"
+)
+"""Fields of Kubernetes 1.37."""
 TOLERATION = {
     "operator": ("Exists", "Equal", "Lt", "Gt"),
     "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
@@ -23,13 +38,28 @@ def malformed_value(template: Any) -> str:
     whole = Fields.of(template, "podTemplate")
     pod = whole.fields("spec")
     labels = (whole.fields("metadata").fields("labels"), pod.fields("nodeSelector"))
-    found = (*_quantities(pod), *_labels(labels), *_tolerations(pod))
+    found = (*_misspelt(whole, pod), *_quantities(pod), *_labels(labels), *_tolerations(pod))
     return next(iter(found), "")
 
 
+def _containers(pod: Fields) -> tuple[Fields, ...]:
+    return (*pod.objects("containers"), *pod.objects("initContainers"))
+
+
+def _misspelt(whole: Fields, pod: Fields) -> Iterator[str]:
+    """Fields that look like one of Kubernetes: others may be of a newer one, and the API server decides."""
+    objects = [(whole, WHOLE), (pod, POD)]
+    for container in _containers(pod):
+        objects += [(container, CONTAINER), (container.fields("resources"), RESOURCES)]
+    for fields, known in objects:
+        for name in fields.values:
+            close = difflib.get_close_matches(name, known.split(), n=1, cutoff=0.8)
+            if close and close[0] != name:
+                yield f"{fields.where(name)}: is not a field: did you mean {close[0]}?"
+
+
 def _quantities(pod: Fields) -> Iterator[str]:
-    containers = (*pod.objects("containers"), *pod.objects("initContainers"))
-    for container in containers:
+    for container in _containers(pod):
         for kind in ("limits", "requests"):
             resources = container.fields("resources").fields(kind)
             for name in resources.values:

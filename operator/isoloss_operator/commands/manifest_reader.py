@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import yaml
 
 from isoloss.errors import BadInput, why_unreadable
+from isoloss.usual import LARGEST_USUAL_RATE
 from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator import api
@@ -34,6 +35,10 @@ RECIPE = (
     "rope_theta",
     "rope_scaling",
 )
+KINDS = (api.SWEEP_KIND, api.PREDICTION_KIND)
+FIELDS = "apiVersion kind metadata spec status"
+METADATA = "name generateName generation namespace labels annotations finalizers ownerReferences"
+"""Those that people write: whatever a cluster wrote may stay."""
 LONGEST_NAME = 63
 """Characters of a name: it becomes a label of the Jobs (generate/crdgen.py)."""
 
@@ -54,6 +59,7 @@ def read_manifest(
     documents = [item for item in _documents(path) if isinstance(item, dict)]
     objects = [item for item in documents if item.get("apiVersion") == api.API_VERSION]
     for item in objects:
+        _check_fields(path, item)
         _check_names(path, item)
     predictions = _specs(path, objects, api.PREDICTION_KIND, parse_prediction_spec)
     sweeps = _specs(path, objects, api.SWEEP_KIND, parse_sweep_spec)
@@ -111,14 +117,27 @@ def _name_of(item: dict[str, Any]) -> Any:
     return metadata.get("name") if isinstance(metadata, dict) else None
 
 
+def _check_fields(path: Path, item: dict[str, Any]) -> None:
+    """Raise BadInput for a kind that is none of ours, and for a field of every object that is none: the API server drops it."""
+    kind, metadata = str(item.get("kind")), item.get("metadata")
+    if kind not in KINDS:
+        raise BadInput(f"{path}: kind: {kind!r:.80} must be {' or '.join(KINDS)}")
+    within = metadata if isinstance(metadata, dict) else {}
+    for where, fields, known in (("", item, FIELDS), ("metadata.", within, METADATA)):
+        for field in fields:
+            close = difflib.get_close_matches(field, known.split(), n=1, cutoff=0.7)
+            if close and close[0] != field:
+                raise BadInput(
+                    f"{path}: {where}{field} of {kind}: is not a field: did you mean {close[0]}?"
+                )
+
+
 def _check_names(path: Path, item: dict[str, Any]) -> None:
     """Raise BadInput for a name or a namespace that the API server would refuse, and for a missing name."""
     metadata = item.get("metadata")
     named = ("name", "generateName")
     if not isinstance(metadata, dict) or not any(metadata.get(field) for field in named):
-        close = difflib.get_close_matches("metadata", set(item) - {"metadata"}, n=1)
-        instead = f"did you mean metadata in place of {close[0]}?" if close else "give it a name"
-        raise BadInput(f"{path}: metadata.name of {item.get('kind')}: is required: {instead}")
+        raise BadInput(f"{path}: metadata.name of {item.get('kind')}: is required: give it a name")
     for field in ("name", "namespace"):
         name = metadata.get(field) if isinstance(metadata, dict) else None
         if name is None:
@@ -162,9 +181,16 @@ def pod_warnings(spec: api.ScalingSweepSpec) -> tuple[str, ...]:
 
 
 def recipe_warnings(spec: api.ScalingSweepSpec) -> tuple[str, ...]:
-    """Settings that do not follow from a model's size and that the sizes of a sweep do not share, where they are known."""
+    """Learning rates that look like another unit. Settings that do not follow from a model's size and that the sizes of a sweep do not share, where they are known."""
     models = {name: completed(config) for name, config in known_models(spec).items()}
+    grids = (spec.grid, *(proxy.grid for proxy in spec.proxies))
+    rates = [float(rate) for grid in grids if grid for rate in grid.learning_rates or ()]
     found = []
+    if 2 * sum(rate > LARGEST_USUAL_RATE for rate in rates) > len(rates):
+        found.append(
+            f"Most learning rates are above {LARGEST_USUAL_RATE:g}, up to {max(rates):g}: AdamW is used at 1e-5 to 1e-2. The rate itself "
+            "is expected, as in 2e-4."
+        )
     for key in RECIPE:
         values = {
             name: json.dumps(each[key]) if each.get(key) is not None else "the default"
@@ -193,7 +219,9 @@ def _documents(path: Path) -> list[Any]:
         if isinstance(error, yaml.parser.ParserError):
             hint = ": check brackets and indentation above it"
         raise BadInput(f"{path}: not YAML: {where}{problem}{hint}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text: save it as UTF-8") from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {error}") from error
 
 

@@ -32,6 +32,8 @@ from isoloss_operator.planning.specs import InvalidSpec
 
 FEWEST = 10_000.0
 """Parameters, or tokens, of a target; smaller counts are in billions, and a grid of such runs would seem cheaper than any sweep."""
+FEWEST_FLOPS = 1e9
+"""Per second of an accelerator; smaller numbers are in tera or peta."""
 UTILISATIONS = (
     f"{DENSE_UTILISATION:g}, of dense models below {formatting.count(SMALL_PARAMETERS)} parameters "
     f"{SMALL_UTILISATION:g}, of mixtures of experts {MIXTURE_UTILISATION:g}"
@@ -137,6 +139,10 @@ def _pace(
         refuse_idle(
             {"utilisation": (utilisation, None), "peak_flops": (peak_flops, PEAK_FLOPS)},
             "--tokens-per-second already says how fast: leave one out",
+        )
+    if peak_flops < FEWEST_FLOPS:
+        raise BadInput(
+            f"--peak-flops: {peak_flops:g} per second is no accelerator's: write 989 TFLOPs as 989e12"
         )
     if utilisation is not None and utilisation > 1:
         raise BadInput(

@@ -576,6 +576,17 @@ def test_a_key_that_is_merged_may_be_given_again() -> None:
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
 
 
+def test_learning_rates_in_another_unit_are_a_warning(plan: Plan) -> None:
+    path = plan.changed(('["1e-4", "2e-4", "5e-4"]', '["1", "2", "5"]'))
+    (warning,) = plan.document(path)["warnings"]
+    assert warning.startswith("Most learning rates are above 0.03, up to 5:")
+
+
+def test_what_a_cluster_wrote_into_a_manifest_may_stay(plan: Plan) -> None:
+    written = "metadata:\n  generation: 2\n  uid: a\n  resourceVersion: '7'\n  managedFields: []\n"
+    assert plan.document(plan.changed(("metadata:\n  name", f"{written}  name")))["warnings"] == []
+
+
 def test_sizes_of_another_recipe_are_a_warning_and_rope_without_a_type_an_error(
     plan: Plan,
 ) -> None:
