@@ -444,12 +444,16 @@ def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:
     if pod is None and job.managed_externally:
         return f"the Job failed elsewhere ({job.reason or 'no reason given'}): {job.message}"
     if pod is None:
-        return f"the Job failed ({job.reason or 'no reason given'}) and its pod is gone"
+        why = f": {job.message}" if job.reason == _DEADLINE and job.message else ""
+        return f"the Job failed ({job.reason or 'no reason given'}{why}) and its pod is gone"
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
     parts = [
         f"init container {pod.init_container}: {code}" if pod.init_container else code,
         pod.disruption or pod.reason,
-        (pod.message or pod.termination_message or job.message).strip(),
+        (pod.message or pod.termination_message).strip(),
+        # What the Job says else is that its only pod has failed.
+        job.message if job.reason == _DEADLINE else "",
+        f"on node {pod.node}" if pod.node else "",
     ]
     return ", ".join(part for part in parts if part)
 

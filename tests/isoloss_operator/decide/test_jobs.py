@@ -135,6 +135,12 @@ def test_the_trainers_words_code_and_field_are_passed_on() -> None:
 def test_without_a_termination_message_the_facts_are_stated() -> None:
     """Exit code and reasons."""
     assert classify(failed(POINT, 3)).message == "exit code 3, Error"
+    limit = "Job has reached the specified backoff limit"
+    crashed = failed(POINT, 139, message=limit, pod_node="gpu-7")
+    assert classify(crashed).message == "exit code 139, Error, on node gpu-7"
+    late = {"reason": "DeadlineExceeded", "message": "Job was active longer than its deadline"}
+    assert classify(failed(POINT, 143, **late)).message.endswith("longer than its deadline")
+    assert "(DeadlineExceeded: Job was active" in classify(vanished(POINT, **late)).message
     assert "its pod is gone" in classify(vanished(POINT)).message
 
 
