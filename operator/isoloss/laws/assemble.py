@@ -13,10 +13,8 @@ from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
 from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
-from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
+from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Run, Status
 
-KEPT_DRAWS = 400
-"""Draws stored with the laws, for predictions."""
 ONE_TOKEN_COUNT = (
     "Every size was evaluated at one number of tokens, so the runs do not show the effect of tokens at one size. The joint surface "
     "takes it from the sizes, the learning rate at a given batch size from what is usual: for another ratio of tokens to size than "
@@ -192,7 +190,7 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
 
 
 def _kept_draws(estimates: Estimates) -> results.Draws:
-    laws, kept = estimates.iso_loss.estimate, slice(KEPT_DRAWS)
+    laws, kept = estimates.iso_loss.estimate, slice(DEFAULTS.bootstrap_samples)
     return results.Draws(
         laws.rate_draws and laws.rate_draws.take(kept),
         laws.batch_draws and laws.batch_draws.take(kept),

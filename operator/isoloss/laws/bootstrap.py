@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Interval
 
@@ -13,6 +13,9 @@ DECIDING = 200
 
 DECIDE = slice(1 + DECIDING)
 """The estimate and those draws."""
+
+SURELY = 3.0
+"""Standard errors beyond which a difference is no chance, where many are looked at."""
 
 
 class DrawSource:
@@ -88,4 +91,5 @@ def interval(value: float, draws: Array, level: float) -> Interval:
 def exponential(value: float, draws: Array, level: float) -> Interval:
     """The interval of exp(draws) about exp(value)."""
     found = interval(value, draws, level)
-    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
+    ends = (found.value, found.low, found.high)
+    return Interval(*(float(np.exp(min(v, LARGEST_LOG))) for v in ends))

@@ -6,13 +6,12 @@ ln x = (ln alpha - ln(L - L0)) / gamma is a straight line for every L0, and one 
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.curves import LossCurve
 
 GRID = 160
 LARGEST_EXPONENT = 5.0
 """No loss falls faster than x^-5; steeper draws are noise."""
-SMALLEST_SPREAD = 1e-18
 HIGHEST_FLOOR = 0.998
 """Largest L0 searched, as a share of the lowest loss."""
 AT_ONCE = 2**16
@@ -73,7 +72,7 @@ def _project(
     mean_x, mean_y = x @ w, log_x @ w
     dx, dy = x - mean_x[..., None], log_x - mean_y[:, None]
     of_x, of_both = np.vecdot(dx * w, dx), np.vecdot(dx * w, dy)
-    slope = np.minimum(of_both / np.maximum(of_x, SMALLEST_SPREAD), -1.0 / LARGEST_EXPONENT)
+    slope = np.minimum(of_both / np.maximum(of_x, ROUNDING**2), -1.0 / LARGEST_EXPONENT)
     cost = np.vecdot(dy * w, dy) + slope * (slope * of_x - 2.0 * of_both)
     gamma = -1.0 / slope
     log_alpha = gamma * (mean_y - slope * mean_x)

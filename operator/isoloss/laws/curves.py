@@ -9,14 +9,11 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Coefficient, Finite, Flags, Indices
+from isoloss.laws.arrays import LARGEST_QUANTITY, Array, Coefficient, Finite, Flags, Indices
 from isoloss.laws.model import LawForm
 
 Number = Coefficient
 Quantity = Literal["learning_rate", "batch_size"]
-
-SMALLEST = 1e-300
-"""Keeps the logarithm of a batch size finite if a law that is linear in B falls below zero."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,8 @@ class HyperparameterCurve(Drawn):
             return np.asarray(self.intercept + self.slope * np.log(loss), dtype=float)
         y = (np.asarray(log_compute) - self.intercept) / self.slope
         if self.quantity == "batch_size":
-            y = np.log(np.maximum(y, SMALLEST))
+            # A law that is linear in B can fall below zero.
+            y = np.log(np.maximum(y, 1.0 / LARGEST_QUANTITY))
         return np.asarray(y, dtype=float)
 
     def value(self, loss: Number, log_compute: Number) -> Array:

@@ -6,22 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from isoloss.laws.bootstrap import SURELY
+from isoloss.laws.data.cells import LATER
+from isoloss.laws.data.outliers import NAMED_NATS
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import RISE_NATS, Trajectory
 from isoloss.laws.results import SurfaceLaw
+from isoloss.usual import USUAL_SLOPES
 
-LATE = 0.5
-"""Share of a run's tokens after which its loss is watched."""
-FEWEST_LATE = 4
-"""Evaluations there, or as many of its last ones."""
-SURELY = 3.0
-"""Standard errors by which a slope is above 0."""
-NOTABLE_RISE = 0.003
-"""Rise of ln L over these tokens that is no noise: 0.009 nats at 3."""
 CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""
-MOST = 0.5
-"""Share of the runs that diverge from which there is a warning: losses in the wrong order look like that."""
 WORSE, NEXT_SIZE = 0.03, 1.2
 """By how much the ln L of a larger size is above that of a smaller one before it is said, and what counts as larger."""
 SCATTER = 1e-4
@@ -30,14 +24,13 @@ and means over the run so far by 0.0001 and less."""
 FALLS, OUT_OF_LINE = (0.2, 1.5), 0.02
 """Fall of ln L per ln N from one size to the next, in that from the size before (0.7 to 1.04 in the published dense sweep, 0.25 and
 0.9 in that of mixtures), and how far ln L may be off."""
-USUAL_SLOPES = (0.01, 1.0)
-"""-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps, 0.15 on the sample runs."""
 
 
 def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> Iterator[str]:
     """Sentences if most runs diverge, if many end above their lowest loss, and if losses hardly depend on tokens, or too much."""
     diverged = [t for t in trajectories if t.diverged]
-    if len(diverged) > MOST * len(trajectories):
+    # Losses in the wrong order look like that.
+    if 2 * len(diverged) > len(trajectories):
         yield (
             f"{len(diverged)} of {len(trajectories)} runs are marked as diverged, or end more than {RISE_NATS:g} nat above their "
             f"lowest loss ({diverged[0].name} first). They count up to that loss alone. If they did not diverge, check that each "
@@ -120,17 +113,14 @@ def _best_at(log_tokens: float, runs: Sequence[Trajectory]) -> float:
 
 
 def _rises(t: Trajectory) -> bool:
-    """Whether a straight line through the late evaluations surely rises, by more than noise."""
-    late = np.flatnonzero(t.log_tokens >= t.log_tokens[-1] + np.log(LATE))
-    late = (
-        late
-        if len(late) >= FEWEST_LATE
-        else np.arange(len(t.log_tokens) - FEWEST_LATE, len(t.log_tokens))
-    )
-    x, y = t.log_tokens[late], t.log_losses[late]
+    """Whether a straight line through the late evaluations, those of its second half or half of the fewest, surely rises, by more than
+    noise."""
+    late = int((t.log_tokens >= t.log_tokens[-1] + np.log(LATER)).sum())
+    last = slice(-max(late, DENSE // 2), None)
+    x, y = t.log_tokens[last], t.log_losses[last]
     x = x - x.mean()
     spread = float((x**2).sum())
     slope = float((x * y).sum()) / spread
     residuals = y - y.mean() - slope * x
     error = float(np.sqrt((residuals**2).sum() / (len(x) - 2) / spread))
-    return slope > SURELY * error and slope * float(np.ptp(x)) > NOTABLE_RISE
+    return slope > SURELY * error and slope * float(np.ptp(x)) > NAMED_NATS

@@ -11,7 +11,6 @@ from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings, worse_sizes
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.outlier_warnings import outlier_warnings, unlike_sizes
@@ -22,7 +21,7 @@ from isoloss.laws.surface.estimate import fit_joint_surface
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
 from isoloss.laws.surface.token_range import fit_late_if_bent
-from isoloss.usual import FRONTIER_RATIO_ERROR
+from isoloss.usual import BEST_RUNS_ERROR, FRONTIER_RATIO_ERROR
 
 
 def fit_laws(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from isoloss.formatting import loss, number
+from isoloss.laws.arrays import ROUNDING
 from isoloss.laws.model import Interval
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, SurfaceLaw
 from isoloss.laws.run_noise import RunNoise
@@ -12,8 +13,6 @@ FORMULA_DIGITS = 4
 """At C = 1e22, three digits of gamma would put the reducible loss off by 2.5%."""
 CENTRE_DIGITS, SQUARE_DIGITS = 3, 2
 """Of what sizes and tokens are counted from, and of the coefficient of ln n in an exponent."""
-SHOWN_SQUARE = 1e-9
-"""Smaller coefficients are rounding: two sizes, say, show no curvature over sizes."""
 
 
 def hyperparameter_formula(law: HyperparameterLaw) -> str:
@@ -63,7 +62,8 @@ def surface_formula(surface: SurfaceLaw) -> str:
 
 def _factor(name: str, exponent: float, squared: float) -> str:
     """' * n^0.5', or ' * n^(0.5 - 0.01 ln n)'."""
-    if abs(squared) < SHOWN_SQUARE:
+    # Two sizes, say, show no curvature over sizes.
+    if abs(squared) < ROUNDING:
         return f" * {name}^{_digits(exponent)}" if exponent else ""
     sign = "-" if squared < 0.0 else "+"
     return (

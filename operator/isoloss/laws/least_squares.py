@@ -4,12 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
-
-SMALLEST_PART = 1e-10
-"""Singular values below this share of the largest count as none."""
-NO_COLUMN = 1e-8
-"""Singular values of weighted columns up to this show no coefficient."""
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 
 
 def weighted_solver(design: Array, weights: Array) -> Array:
@@ -17,7 +12,7 @@ def weighted_solver(design: Array, weights: Array) -> Array:
     root = np.sqrt(weights)
     # As np.linalg.pinv has it, which takes half as long again: a fit makes thousands of these.
     u, sizes, vt = np.linalg.svd(design * root[:, None], full_matrices=False)
-    large = sizes > SMALLEST_PART * sizes.max(initial=0.0)
+    large = sizes > ROUNDING * sizes.max(initial=0.0)
     inverse = np.divide(1.0, sizes, where=large, out=np.zeros_like(sizes))
     solver = np.matmul(vt.T, inverse[:, None] * u.T) * root
     return np.asarray(solver, dtype=float)
@@ -26,7 +21,7 @@ def weighted_solver(design: Array, weights: Array) -> Array:
 def without(columns: Array, values: Array) -> Array:
     """What least squares by columns (points, k) leave of values (points, n)."""
     return np.asarray(
-        values - columns @ np.linalg.lstsq(columns, values, rcond=1e-10)[0], dtype=float
+        values - columns @ np.linalg.lstsq(columns, values, rcond=ROUNDING)[0], dtype=float
     )
 
 
@@ -64,10 +59,10 @@ class Levelled(NamedTuple):
         """(terms,): the solver's of these values (points,), for less work than the solver itself."""
         root = np.sqrt(self.weights)
         columns = self.without_levels(design) * root[:, None]
-        found = np.linalg.lstsq(columns, values * root, rcond=SMALLEST_PART)[0]
+        found = np.linalg.lstsq(columns, values * root, rcond=ROUNDING)[0]
         return np.asarray(found, dtype=float)
 
     def unknowns(self, design: Array) -> int:
         """How many coefficients the points determine, the levels included."""
         columns = self.without_levels(design) * np.sqrt(self.weights)[:, None]
-        return int(np.linalg.matrix_rank(columns, tol=NO_COLUMN)) + len(np.unique(self.group))
+        return int(np.linalg.matrix_rank(columns, tol=ROUNDING)) + len(np.unique(self.group))

@@ -13,12 +13,10 @@ from isoloss.laws.surface.estimate import fit_joint_surface
 from isoloss.laws.surface.uncertainty import usual_scatter
 from isoloss.usual import BATCH_EXPONENT_ERRORS, USUAL_BATCH_EXPONENTS
 
-MOST_SCATTER = 2.1
-"""Scatter of sizes about the law, in usual ones. In the sweeps of `make bench-science` it is below 1.9; a batch size that is four or more
-times too small at one of three to five sizes makes it 2.2 to 5.0."""
-MOST_DEVIATIONS = 2.5
-"""Of the batch size's exponent of N from what is usual: in those sweeps below 1.3, with one that is eight times too small at one of two
-sizes a factor of four apart above 3."""
+MOST_UNUSUAL = 2.1
+"""Scatter of sizes about the law, or distance of the batch size's exponent of N, in usual ones. In the sweeps of `make bench-science` they
+are below 1.9 and 1.3; a batch size that is four or more times too small at one of three to five sizes makes the first 2.2 to 5.0, one that
+is eight times too small at one of two sizes a factor of four apart the second above 3."""
 MOST_COMPARED = 5
 """Runs for which the laws are fitted once more."""
 
@@ -31,9 +29,9 @@ def unlike_sizes(surface: SurfaceLaw) -> list[str]:
     scatter = float(np.sqrt(surface.error.scatter[1, 1] / usual[1, 1]))
     exponent = float(surface.optimum.batch_size.of_params)
     mean, deviation = USUAL_BATCH_EXPONENTS[0], BATCH_EXPONENT_ERRORS[0]
-    if scatter >= MOST_SCATTER:
+    if scatter >= MOST_UNUSUAL:
         problem = f"scatter about any law {scatter:.1f} times as much as usual"
-    elif abs(exponent - mean) >= MOST_DEVIATIONS * deviation:
+    elif abs(exponent - mean) >= MOST_UNUSUAL * deviation:
         problem = f"give batch sizes that follow parameters^{exponent:.2g} at equal tokens, where {mean:g} +- {deviation:g} is usual"
     else:
         return []

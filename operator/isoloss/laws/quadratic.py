@@ -12,8 +12,14 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.least_squares import weighted_solver
+from isoloss.usual import NEAR_OPTIMUM
 
 TERMS = 6
+NEAR = (NEAR_OPTIMUM, 2.0 * NEAR_OPTIMUM)
+"""ln D wasted against a cell's best at which a point counts half: the nearer the bottom, the less the valley's form matters. Where
+near ones leave a curvature open, farther ones count as well."""
+FARTHEST_WASTE = 10.0
+"""Times that, beyond which it does not count: without this bound a skewed valley's walls bend it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,12 @@ def fit_quadratic(x: Array, y: Array, values: Array, weights: Array) -> Quadrati
         residuals=values - design @ coefficients,
         leverage=np.einsum("ij,ji->i", design, solver),
     )
+
+
+def window(excess: Array, near: float) -> Array:
+    """Weights of points by what they waste against the best; those that waste `near` count half."""
+    weights = 1.0 / (1.0 + (excess / near) ** 2)
+    return np.where(excess < FARTHEST_WASTE * near, weights, 1e-6)
 
 
 def is_determined(x: Array, y: Array) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from isoloss.laws import results
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Run
+from isoloss.usual import USUAL_SCATTER
 
 _NOT_COMPARABLE = "Their losses per token cannot be compared"
 _NOT_ONE_LAW = {
@@ -92,11 +93,6 @@ def refused_laws(
     )
 
 
-NARROWEST_SPREAD = 0.05
-"""Root mean square of ln N, or of ln N and ln D across their common line, below which a trend drowns in scatter: the best
-values of sizes scatter by as much (USUAL_SCATTER)."""
-
-
 def refuse_alike_sizes(params: Iterable[float]) -> Refusal | None:
     """None if there is one size, or several that differ enough.
 
@@ -104,7 +100,7 @@ def refuse_alike_sizes(params: Iterable[float]) -> Refusal | None:
     exponent at all, and a law through it is believed where it is asked about other sizes.
     """
     sizes = np.unique(np.fromiter(params, dtype=float))
-    if len(sizes) < 2 or np.log(sizes).std() >= NARROWEST_SPREAD:
+    if len(sizes) < 2 or np.log(sizes).std() >= USUAL_SCATTER:
         return None
     least, most = float(sizes[0]), float(sizes[-1])
     return Refusal(

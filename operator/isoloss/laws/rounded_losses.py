@@ -5,19 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.data.cells import LATER
 from isoloss.laws.model import Run
+from isoloss.usual import EVALUATION_NOISE
 
-LATE = 0.5
-"""Share of a run's evaluations that are early: there, losses are far apart."""
 MOST_LATE = 64
 """Late evaluations of a run that are looked at: its last."""
 FEWEST = 12
 """Late evaluations of all runs below which nothing is said."""
-REPEATED = 0.5
-"""Share of the late evaluations that have a loss of another from which losses look rounded."""
-COARSE_STEP = 0.001
-"""Least step, relative to the loss, at which rounding is more than an evaluation's noise of 0.0007 nats: at 2.5 nats steps of 0.0025
-have a standard deviation of 0.0007. bfloat16 has 0.004 to 0.008."""
 
 
 def rounding_warnings(runs: Sequence[Run]) -> list[str]:
@@ -35,11 +30,11 @@ def _rounding(runs: Sequence[Run]) -> str:
         return ""
     values, counts = np.unique(late, return_counts=True)
     repeated, share = values[counts > 1], counts[counts > 1].sum() / len(late)
-    if share < REPEATED or len(repeated) < 2:
+    if 2.0 * share < 1.0 or len(repeated) < 2:
         return ""
     steps = np.diff(repeated)
-    relative = float((steps / repeated[1:]).min())
-    if relative < COARSE_STEP:
+    # Losses rounded to steps err by a uniform distribution as wide as one.
+    if steps.min() < np.sqrt(12.0) * EVALUATION_NOISE:
         return ""
     sizes = {run.params for run in runs}
     where = f" at {runs[0].params:.3g} parameters" if len(sizes) == 1 else ""
@@ -57,6 +52,6 @@ def _has_eight_bits(losses: Array) -> bool:
 
 
 def _late(run: Run) -> Array:
-    """The finite losses of its second half."""
-    late: Array = run.losses[int(LATE * len(run.losses)) :][-MOST_LATE:]
+    """The finite losses of its second half: before, they are far apart."""
+    late: Array = run.losses[int(LATER * len(run.losses)) :][-MOST_LATE:]
     return late[np.isfinite(late)]

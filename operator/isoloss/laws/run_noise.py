@@ -11,7 +11,7 @@ from isoloss.laws.arrays import Count, NotNegative
 from isoloss.usual import USUAL_NOISE
 
 USUAL_FREEDOM = 2
-"""Degrees of freedom that it adds to the seeds' own."""
+"""Degrees of freedom that what is usual adds to those that a sweep shows."""
 
 
 @dataclass(frozen=True)

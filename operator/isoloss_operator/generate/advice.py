@@ -159,7 +159,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
         "The checkpoint is worse than anything the sweep has seen. Its compute may matter (above 5% of the total), or its loss is in "
-        "another unit (more than 1.5 times the highest loss seen, or above 16 nats).",
+        "another unit (more than 1.44 times the highest loss seen, or above 16 nats).",
         "Check unit, tokenizer and validation text of the initial loss. The message gives the number in each unit that would fit. If they are the sweep's, plan a larger budget, or create a "
         "sweep with a lower `evaluation.firstTokens`.",
     ),

@@ -324,7 +324,7 @@ def test_an_initial_loss_far_above_all_seen_is_refused_whatever_its_compute(laws
     found = refusal_of(laws, PredictionQuery(initial_loss=far, cpt_flops=cpt, params=2e8))
     (refusal,) = found.refusals
     assert refusal.reason is RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN
-    assert "1.5 times the highest" in refusal.message
+    assert "even if it is in bits" in refusal.message
     assert "give the total compute instead" in refusal.message
 
 

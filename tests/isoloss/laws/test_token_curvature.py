@@ -19,7 +19,8 @@ from isoloss.laws import (
     predict,
     surface_residual,
 )
-from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE, make_cells
+from isoloss.laws.data.cells import LATE, make_cells
+from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
 from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
@@ -187,7 +188,7 @@ def test_the_last_part_of_runs_has_every_size_though_one_run_is_longer_than_its_
     """A law of one size knows nothing of the other, and answered at a given batch size for both."""
     n, d, truth = TWO.sizes[-1], TWO.tokens[-1], surface(shape, 0)
     laws = fit_laws(one_long_run(truth, n), FitOptions(bootstrap_samples=60))
-    assert laws.surface.cells > CELLS_PER_SIZE
+    assert laws.surface.cells > DENSE
     query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=truth.batch(n, d))
     found = predict(laws, query).learning_rate
     assert found.low <= truth.rate(n, d) <= found.high

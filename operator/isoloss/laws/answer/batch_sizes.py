@@ -11,17 +11,15 @@ import numpy as np
 
 from isoloss.laws.answer.optimum import loss_curvature
 from isoloss.laws.answer.question import Question
+from isoloss.laws.arrays import ROUNDING
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import BatchSizeRange, Point, Prediction, Refused
-from isoloss.laws.refusals import NARROWEST_SPREAD, law_figures
+from isoloss.laws.refusals import law_figures
+from isoloss.usual import AT_THE_ANSWER, USUAL_SCATTER
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
-EXACTLY = 1e-9
-"""Relative error of a factor that floating point makes of an exact one."""
-SAME = 1.1
-"""The same factor when every size was trained with a single batch size, so that nothing shows what others want."""
 
 
 def refuse_batch(laws: Laws, question: Question) -> Refusal | None:
@@ -38,7 +36,7 @@ def _another_size(laws: Laws, question: Question) -> Refusal | None:
     sizes = laws.data.sizes
     if laws.rate_at_batch.shows_params or question.log_params is None:
         return None
-    if abs(question.log_params - np.log(sizes[0])) < NARROWEST_SPREAD:
+    if abs(question.log_params - np.log(sizes[0])) < USUAL_SCATTER:
         return None
     return Refusal(
         RefusalReason.TOO_FEW_SIZES,
@@ -52,9 +50,10 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
     """Refuse a batch size that is too far from those tried."""
     law = laws.rate_at_batch
     low, high = float(law.smallest_batch or batch), float(law.largest_batch or batch)
-    limit = FARTHEST if law.shows_batch else SAME
+    # Where every size has a single batch size, nothing shows what others want.
+    limit = FARTHEST if law.shows_batch else float(np.exp(AT_THE_ANSWER))
     factor = max(low / batch, batch / high)
-    if factor <= limit * (1.0 + EXACTLY):
+    if factor <= limit * (1.0 + ROUNDING):
         return None
     known = (
         ""
@@ -174,10 +173,6 @@ def _deviation(found: Interval, level: float) -> float:
 # --------------------------------------------------------------------------------------- multiples
 
 
-ROUNDED_TOO_FAR = 0.25
-"""Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
-
-
 def rounded(batch_size: float, multiple: float) -> float:
     """The nearest multiple, at least one of it; `multiple` need not be whole."""
     return float(max(round(batch_size / multiple), 1) * multiple)
@@ -185,7 +180,7 @@ def rounded(batch_size: float, multiple: float) -> float:
 
 def is_far(batch_size: float, multiple: float) -> bool:
     """Whether rounding moves a batch size so far that another learning rate may be the best there."""
-    return abs(float(np.log(rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
+    return abs(float(np.log(rounded(batch_size, multiple) / batch_size))) > AT_THE_ANSWER
 
 
 def far_sentence(batch_size: float, multiple: float) -> str:
@@ -225,10 +220,6 @@ def at_far_multiple(question: Question, batch_size: float) -> tuple[Question, st
 
 
 # ------------------------------------------------------------------------ sequences of another length
-
-
-ALMOST_WHOLE = 1e-9
-"""Relative distance from a whole number that a conversion there and back leaves."""
 
 
 def for_length(
@@ -292,7 +283,7 @@ def _in_target_sequences(answer: Prediction, multiple: float, ratio: float) -> t
 def _whole(value: float) -> float:
     """Without what floating point did to a whole number."""
     nearest = float(round(value))
-    return nearest if abs(value - nearest) <= ALMOST_WHOLE * value else value
+    return nearest if abs(value - nearest) <= ROUNDING * value else value
 
 
 def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:

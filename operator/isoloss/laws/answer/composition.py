@@ -25,30 +25,26 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws.answer.question import Question
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, Point
+from isoloss.usual import (
+    BATCH_ERROR,
+    CHECKPOINTS,
+    FADE,
+    FADE_ERROR,
+    HIGHEST_RATIO,
+    LARGEST_UNSEEN_SHARE,
+    LOWEST_RATIO,
+    LOWEST_SHARE,
+    RATE_ERROR,
+    RATIO_EXPONENT,
+    RATIO_EXPONENT_ERROR,
+    YOUNG_ERROR,
+    YOUNG_TOKENS,
+)
 
-FADE, FADE_ERROR = 0.5, 0.4
-"""Exponent of the share, and its standard deviation: 0.5 where checkpoints were pre-trained at the laws' rate, up to 1 where slower."""
-RATE_ERROR, BATCH_ERROR = 0.25, 0.35
-"""Standard deviations of ln LR and ln B of every run: what the measured optima deviate by, the laws' own error included."""
-YOUNG_ERROR, YOUNG_TOKENS = 0.8, 5.0
-"""Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that. With FADE_ERROR most
-likely for all measured cases: 0.6 to 0.85 and 0.35 to 0.55 are within 2 units of log likelihood, 0.65 and 0.15 are 18 below."""
-CHECKPOINTS = 56
-"""Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
-LOWEST_SHARE = 0.05
-"""Measured; below it both factors are an extrapolation."""
-RATIO_EXPONENT, RATIO_EXPONENT_ERROR = 0.48, 0.1
-"""Elasticity of the learning rate with that of pre-training over the laws', and its standard error: 0.41 and 0.56 at two sizes."""
-LOWEST_RATIO, HIGHEST_RATIO = 0.25, 1.3
-"""Measured."""
 OF_CONTINUED_RUNS = "The laws come from runs that continue checkpoints: compute is that of the continuation, and no composition applies."
-LARGEST_LOG = 700.0
-"""Of the end of an interval, as in optimum.exponential."""
-NOTABLE = 0.95
-"""A factor of the learning rate below this is told."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,6 @@ class CompositionError:
         )
 
 
-NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = (
     f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
 )
@@ -97,7 +92,7 @@ def composition_error(question: Question) -> CompositionError:
     Replace it with what validation runs near the answer show.
     """
     if question.cpt_flops is None or not question.composes:
-        return NONE
+        return CompositionError(0.0, 0.0, None, "")
     if question.composition_error is not None:
         return CompositionError(*question.composition_error, None, "as given")
     share = question.log_share
@@ -197,7 +192,7 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
     found = []
     factors = np.exp(_moves(question.composition, question.log_share))
     share = float(np.exp(question.log_share))
-    if factors[0] < NOTABLE:
+    if question.composition == "Measured" and 1.0 - share > LARGEST_UNSEEN_SHARE:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
         )

@@ -16,10 +16,11 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws.answer.question import Question
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.bootstrap import exponential
 from isoloss.laws.curves import HyperparameterCurve, Number, with_draws
 from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.iso_loss.levels import LEVELS
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
 from isoloss.laws.prediction import Point, Refused
 from isoloss.laws.refusals import law_figures
@@ -27,8 +28,8 @@ from isoloss.laws.results import HyperparameterLaw
 from isoloss.laws.results import Optimum as FrontierOptimum
 from isoloss.usual import (
     ISO_LOSS_SCATTER,
-    USUAL_COMPUTE_CURVATURE,
     USUAL_CURVATURE,
+    USUAL_SIZE_CURVATURE,
     USUAL_TOKEN_SLOPE,
 )
 
@@ -150,12 +151,6 @@ def _interval(laws: Laws, draws: Array, error: float) -> Interval:
 # --------------------------------------------- how far optima may be off the iso-loss laws, where these answer
 
 
-FRONTIER_LEVELS = 24
-"""Places on a frontier, evenly spaced, that stand for its own."""
-MOST_OFF = 50.0
-"""Largest difference of logarithms: anything beyond is refused."""
-
-
 def _iso_loss_covariance(laws: Laws, question: Question) -> Array:
     """(2, 2) of ln LR and ln B, which grows with the distance from the compute of the frontier and from its size."""
     own = [_law_variance(law, question.log_flops) for law in (laws.learning_rate, laws.batch_size)]
@@ -216,7 +211,7 @@ def _evenly(laws: Laws) -> Array:
     most = laws.data.largest_flops
     if most is None:
         return np.zeros(0)
-    return np.linspace(np.log(laws.data.smallest_flops or most), np.log(most), FRONTIER_LEVELS)
+    return np.linspace(np.log(laws.data.smallest_flops or most), np.log(most), LEVELS)
 
 
 def _deviations(law: HyperparameterLaw, shown: Sequence[FrontierOptimum]) -> Array:
@@ -234,7 +229,8 @@ def _possible_curvature(left: Array, deviations: Array, sizes: int) -> float:
 
     The levels of one size deviate as one.
     """
-    prior = USUAL_COMPUTE_CURVATURE**-2
+    # Along the frontier sizes grow with the root of compute.
+    prior = (USUAL_SIZE_CURVATURE / 4.0) ** -2
     if len(deviations) != len(left):
         return float(prior**-0.5)
     seen = sizes * float(np.mean(left**2)) / ISO_LOSS_SCATTER**2
@@ -249,14 +245,14 @@ def _between_forms(curve: HyperparameterCurve | None, at: float, low: float, hig
     """
     if curve is None or curve.form != "LinearInLogCompute":
         return 0.0
-    seen = np.linspace(low, high, FRONTIER_LEVELS)
+    seen = np.linspace(low, high, LEVELS)
     values = curve.log_value(1.0, seen)
     # Below no sequence at all the law is none.
     seen, values = seen[values > 0.0], values[values > 0.0]
     if len(seen) < 2 or np.ptp(seen) <= 0.0:
         return 0.0
     line = np.polyfit(seen, values, 1)
-    return min(abs(float(curve.log_value(1.0, at)) - float(np.polyval(line, at))), MOST_OFF)
+    return min(abs(float(curve.log_value(1.0, at)) - float(np.polyval(line, at))), LARGEST_LOG)
 
 
 def _law_variance(law: HyperparameterLaw, log_flops: float) -> float:
@@ -337,7 +333,7 @@ def too_vague(laws: Laws, found: Optimum) -> Refusal | None:
     waste, errors = wasted(laws, found, found.noise), np.sqrt(np.diag(found.noise))
     if waste <= MOST_WASTED:
         return _without_effect(laws, errors)
-    rate, batch = (float(np.exp(e)) for e in np.minimum(errors, 50.0))
+    rate, batch = (float(np.exp(e)) for e in np.minimum(errors, LARGEST_LOG))
     share, nats = 1.0 - float(np.exp(-waste)), waste * _token_slope(laws)
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
@@ -359,7 +355,7 @@ def _without_effect(laws: Laws, errors: Array) -> Refusal | None:
     values = (laws.data.learning_rates, laws.data.batch_sizes)
     tried = np.array([np.log(max(each) / min(each)) if each else 0.0 for each in values])
     widths = 2.0 * NormalDist().inv_cdf(0.9) * errors
-    every = np.exp(np.minimum(widths - tried, 50.0))
+    every = np.exp(np.minimum(widths - tried, LARGEST_LOG))
     worst = int(np.argmax(every))
     times = float(every[worst])
     if times <= TIMES_TRIED:

@@ -36,7 +36,7 @@ from isoloss.laws.prediction import (
     Refused,
 )
 from isoloss.laws.results import StableRate
-from isoloss.laws.surface.estimate import FEWEST_SIZES
+from isoloss.laws.surface.joint_fit import FEWEST_SIZES
 
 FROM_SCRATCH = (
     "The total compute was given: the answer is that of a run from scratch. Training a checkpoint further wants a lower "
@@ -291,7 +291,7 @@ def assumptions(laws: Laws, route: Route) -> tuple[str, ...]:
                 "its optima are power laws of size and tokens."
             )
     sizes = len(laws.data.sizes)
-    if 0 < sizes < FEWEST_SIZES:
+    if 0 < sizes <= FEWEST_SIZES:
         found.append(
             f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "
             "as much as published sweeps show."

@@ -6,19 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.bootstrap import exponential, interval
 from isoloss.laws.curves import LossCurve, count_draws, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, PredictionQuery
 
-MOST_BELOW = 0.1
-"""More draws than this without an equivalent compute: the initial loss is too close to L0."""
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
-UNBOUNDED = 30.0
-"""ln C above the estimate that stands for an equivalent compute without bound."""
 
 
 @dataclass(frozen=True)
@@ -187,12 +183,13 @@ def _compute(
     rng = np.random.default_rng([laws.options.seed, 3])
     errors = rng.standard_normal(count + 1)
     errors[0] = 0.0
-    equivalent = curve.log_x(loss + error * errors)
-    below = float(np.isinf(equivalent).mean())
+    # A draw below L0 means more compute than can be computed, not none.
+    equivalent = np.minimum(curve.log_x(loss + error * errors), LARGEST_LOG)
     total = np.logaddexp(equivalent, np.log(budget))
     spread = interval(float(total[0]), total, laws.options.interval)
-    if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
-        unknown = f"its equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and {np.exp(min(spread.high, 700)):.2g} FLOPs"
+    if spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        most = f" and at most {np.exp(spread.high):.2g}" if spread.high < LARGEST_LOG else ""
+        unknown = f"its equivalent compute is unknown: the total is at least {np.exp(spread.low):.2g}{most} FLOPs"
         exact = replace(query, initial_loss_standard_error=0.0)
         if error and not isinstance(_compute(laws, exact, budget), Refusal):
             return Refusal(
@@ -201,12 +198,11 @@ def _compute(
                 "Measure it on more text.",
                 {"initial_loss": loss, "standard_error": error},
             )
+        below = float((equivalent == LARGEST_LOG).mean())
         return Refusal(
             RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
             f"The initial loss {loss:.4g} is so close to the irreducible loss that {unknown}, with "
             f"{below:.0%} of the bootstrap below the irreducible loss.",
             {"initial_loss": loss, "share_below": below},
         )
-    # A draw below L0 means more compute than can be computed, not none.
-    beyond = total[0] + UNBOUNDED
-    return np.minimum(equivalent, beyond), np.minimum(total, beyond)
+    return equivalent, total

@@ -18,21 +18,21 @@ from isoloss.formatting import count
 from isoloss.laws.answer import optimum
 from isoloss.laws.answer.batch_sizes import rounded
 from isoloss.laws.answer.question import Question
+from isoloss.laws.arrays import LARGEST_LOG
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.prediction import Point, PredictionQuery, Refused
 from isoloss.laws.refusals import law_figures
 from isoloss.laws.results import LossComputeLaw
-from isoloss.usual import LARGEST_LOSS, PUBLISHED_WASTE, USUAL_BYTES_PER_TOKEN
-
-MOSTLY_PAST = 0.9
-"""Share of the total compute from which on a checkpoint's past, by its initial loss, is what makes a question too far."""
-LARGEST_UNSEEN_SHARE = 0.05
-"""Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or
-two."""
-FAR_ABOVE_SEEN = 1.5
-"""Initial losses above the highest loss seen by this factor are refused whatever they cost: nats per token are 1.44 times as many bits,
-and 3 times as many as bits per byte of English."""
+from isoloss.usual import (
+    FEWEST_STEPS,
+    LARGEST_LOSS,
+    LARGEST_RATE,
+    LARGEST_UNSEEN_SHARE,
+    PUBLISHED_WASTE,
+    USUAL_BYTES_PER_TOKEN,
+    USUAL_TOKENS,
+)
 
 
 def refuse_query(laws: Laws, query: PredictionQuery, budget: float | None) -> list[Refusal]:
@@ -94,7 +94,7 @@ def unseen_past(laws: Laws, query: PredictionQuery, budget: float | None) -> Uns
     assert curve is not None and highest is not None and loss is not None  # noqa: PT018
     if loss <= highest:
         return None
-    most = float(np.exp(min(float(curve.log_x(highest)), 700.0)))
+    most = float(np.exp(min(float(curve.log_x(highest)), LARGEST_LOG)))
     return UnseenPast(most, most / (most + (budget or 0.0)))
 
 
@@ -110,8 +110,9 @@ def unseen_sentences(laws: Laws, query: PredictionQuery, budget: float | None) -
 
 
 def _is_far_above(laws: Laws, loss: float) -> bool:
+    """So far above all that was seen that it is refused whatever it costs: bits per token would be as well, nats being fewer."""
     highest = laws.data.highest_loss
-    return loss > LARGEST_LOSS or (highest is not None and loss > FAR_ABOVE_SEEN * highest)
+    return loss > LARGEST_LOSS or (highest is not None and loss * np.log(2.0) > highest)
 
 
 def perplexity(laws: Laws, loss: float) -> str:
@@ -178,7 +179,7 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
             f"than the {LARGEST_UNSEEN_SHARE:.0%} that may be ignored. "
         )
     else:
-        message += f": more than {FAR_ABOVE_SEEN:g} times the highest means another unit, or another text. "
+        message += ", even if it is in bits: that means another unit, or another text. "
     message += (
         "Check that it was measured on the sweep's validation text with its tokenizer, in the unit of the runs' losses. "
         "If it was, evaluate the runs earlier, so that they begin above it"
@@ -237,7 +238,7 @@ def of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Ref
     if first.reason is not RefusalReason.EXTRAPOLATION_TOO_FAR:
         return far
     units, past = other_units(laws, loss), 1.0 - float(np.exp(question.log_share))
-    if past < MOSTLY_PAST or not units:
+    if 2.0 * past < 1.0 or not units:
         return far
     message = (
         f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of that compute.{units}"
@@ -252,17 +253,9 @@ SPANS = 3.0
 NEAR, FAR_BELOW, FAR_ABOVE = 10.0, 100.0, 1000.0
 UNIT_ABOVE, UNIT_ABOVE_COMPUTE = 1e4, 1e7
 """Factors over the data beyond which a size or tokens, or compute, are probably in another unit."""
-LARGEST_RATE = 0.1
-"""Learning rates from here on are refused, unless the sweep itself tried as large ones."""
-SMALLEST_BATCH = 0.5
-"""Sequences."""
 CHECK_UNIT = " Check its unit."
-USUAL_TOKENS = 20
-"""Tokens for each parameter of a proxy that is given as an example (Hoffmann et al. 2203.15556)."""
 FEWEST_PARAMS = 1e4
 """Smaller counts are probably in millions or billions."""
-FEWEST_STEPS = 30
-"""Optimizer steps of a continued run; a budget of fewer is probably in another unit, as in a table of runs."""
 
 
 @dataclass(frozen=True)
@@ -388,7 +381,7 @@ def _asked(laws: Laws, question: Question) -> Iterator[Asked]:
         yield Asked(words, params, min(data.sizes), max(data.sizes), "parameters", advice)
     yield from compute if named else ()
     if place is not None and None not in (data.smallest_tokens, data.largest_tokens):
-        tokens = float(np.exp(min(float(place[1][0]), 700.0)))
+        tokens = float(np.exp(min(float(place[1][0]), LARGEST_LOG)))
         yield Asked(
             "token count that the total compute buys at this size",
             tokens,
@@ -407,7 +400,7 @@ def _compute(laws: Laws, question: Question) -> Iterator[Asked]:
         # The frontier may begin late; the runs behind the joint surface began here.
         per_token = laws.surface.flops_per_token_per_param * min(data.sizes)
         smallest = min(smallest, per_token * data.smallest_tokens)
-    flops = float(np.exp(min(question.log_flops, 700.0)))
+    flops = float(np.exp(min(question.log_flops, LARGEST_LOG)))
     yield Asked("total compute", flops, smallest, data.largest_flops, "FLOPs")
 
 
@@ -417,7 +410,7 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
     highest = max(LARGEST_RATE, max(laws.data.learning_rates, default=0.0))
     if rate >= highest and rate > max(laws.data.learning_rates, default=0.0):
         found, limit = f"learning rate {rate:.3g}", f"at most {highest:.3g}"
-    elif batch < SMALLEST_BATCH:
+    elif round(batch) < 1:
         found, limit = f"batch size {batch:.2g} sequences", "at least 1 sequence"
     else:
         return None

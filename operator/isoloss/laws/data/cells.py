@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.copies import SAME_TOKENS
@@ -19,14 +19,13 @@ from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory
 from isoloss.usual import USUAL_SLOPE
 
-CELLS_PER_SIZE = 8
 HIGHEST_FLOOR = 0.95
 """Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""
-NEAREST_FLOOR = 1e-9
-"""Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
 LATE = 0.25
 """Share of a size's tokens from which cells count as late: answers are for the end of runs, and the best batch
 size grows fourfold on the way there."""
+LATER = 0.5
+"""Share of tokens, or of evaluations, after which runs count as nearly ended."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ def _cell(
 
 
 def tokens_to(curve: LossCurve, log_losses: Array) -> Array:
-    """ln D at which a size's best run has these losses (ln nats)."""
-    return curve.log_x(np.exp(log_losses), NEAREST_FLOOR)
+    """ln D at which a size's best run has these losses (ln nats), finite at the curve's floor as well."""
+    return curve.log_x(np.exp(log_losses), ROUNDING)
 
 
 def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
@@ -115,7 +114,7 @@ def _common_tokens(trajectories: list[Trajectory], first: float) -> list[float]:
     """ln D of one size's cells.
 
     A dense run has a loss anywhere between its ends, a sparse one only where it was evaluated. Without
-    dense runs there is a cell at every count; without sparse ones they are evenly spaced. With both, cells
+    dense runs there is a cell at every count; without sparse ones DENSE are evenly spaced. With both, cells
     keep to the counts of the sparse runs, where most runs have a loss, and fill the gaps evenly. Even cells begin at `first`,
     ln D, or where most runs do.
     """
@@ -124,10 +123,10 @@ def _common_tokens(trajectories: list[Trajectory], first: float) -> list[float]:
         return _distinct(sparse)
     low = max(float(np.median([t.log_tokens[0] for t in trajectories])), first)
     high = max(t.log_tokens[-1] for t in trajectories)
-    even = list(np.linspace(low, high, CELLS_PER_SIZE))
+    even = list(np.linspace(low, high, DENSE))
     if not sparse:
         return even
-    half_step = 0.5 * float(high - low) / (CELLS_PER_SIZE - 1)
+    half_step = 0.5 * float(high - low) / (DENSE - 1)
     shared = _where_most_have_a_loss(trajectories, _distinct(sparse))
     between = [d for d in even if all(abs(d - other) > half_step for other in shared)]
     return sorted([*shared, *_where_most_have_a_loss(trajectories, between)])

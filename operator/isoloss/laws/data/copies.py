@@ -4,19 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import ROUNDING, Array
 from isoloss.laws.model import Run
 
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 SAME_TOKENS = 0.005
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
-EQUAL_TOKENS = 1e-6
-"""Token counts this close (relative) are one count: float32 rounds those above 2^24 by up to 6e-8."""
 FEWEST_SHARED = 2
 """Token counts with equal losses that make a copy of a part: at a single one, losses can be equal by chance."""
 DIGITS = 6
-"""Significant digits to which losses are compared: float32 has seven, and C's and Python's %g write six."""
+"""Significant digits to which losses and tokens are compared: float32 has seven, and C's and Python's %g write six."""
 
 
 def nominal_values(values: Sequence[float]) -> dict[float, float]:
@@ -44,9 +42,10 @@ def _shared_losses(run: Run, other: Run) -> tuple[Array, Array]:
     """The losses of each at the token counts of both."""
     if _are_same_tokens(run.tokens, other.tokens):
         return run.losses, other.losses
-    near = np.searchsorted(other.tokens, run.tokens * (1.0 - EQUAL_TOKENS))
+    apart = 10.0**-DIGITS * run.tokens
+    near = np.searchsorted(other.tokens, run.tokens - apart)
     near = np.minimum(near, len(other.tokens) - 1)
-    shared = np.abs(other.tokens[near] - run.tokens) <= EQUAL_TOKENS * run.tokens
+    shared = np.abs(other.tokens[near] - run.tokens) <= apart
     return run.losses[shared], other.losses[near[shared]]
 
 
@@ -62,6 +61,6 @@ def _agree(one: Array, other: Array) -> bool:
         return False
     with np.errstate(invalid="ignore", divide="ignore"):
         last_digit = 10.0 ** (np.floor(np.log10(np.abs(other))) - (DIGITS - 1))
-        is_close = np.abs(one - other) <= 0.5 * last_digit * (1.0 + 1e-6)
+        is_close = np.abs(one - other) <= 0.5 * last_digit * (1.0 + ROUNDING)
     is_equal = (one == other) | (is_close & np.isfinite(other))
     return bool((is_equal | (np.isnan(one) & np.isnan(other))).all())

@@ -21,32 +21,31 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.data.cells import Cell, late_cells
+from isoloss.laws.data.copies import SAME_VALUE
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, quadratic_terms
-from isoloss.usual import USUAL_RUN_NOISE
+from isoloss.laws.quadratic import (
+    NEAR,
+    TERMS,
+    Quadratic,
+    fit_quadratic,
+    is_determined,
+    quadratic_terms,
+)
+from isoloss.usual import USUAL_RUN_NOISE, USUAL_SLOPE
 
-WINDOW = 0.0045
-"""Range of ln L above a cell's best: there the parabola's own error is as large as the noise, 0.15 in ln D."""
+WINDOW = NEAR[-1] * USUAL_SLOPE
+"""Range of ln L above a cell's best: there the parabola's own error is as large as the noise."""
 CANDIDATES = 3
 """Lowest losses of a cell that are tested."""
-FEWEST_OTHERS = 7.0
 NAMED, SURE = 4.0, 6.0
 """How many times its standard deviation a loss is below its neighbours' to be named, or to be left out."""
 NAMED_NATS, SURE_NATS = 0.003, 0.01
 """And by how much of ln L."""
-FEWEST_SPARE = 6
-"""Runs beyond those that a quadratic needs, for a learning rate ten times off to be beyond doubt."""
 LARGEST_SHARE = 0.05
 """Share of a size's runs that are left out at most: more of them are no mistakes but another valley."""
-CONSISTENT = 4.0
-"""Standard deviations within which a loss must be the missing one."""
 SLIP = float(np.log(10.0))
-SAME_LINE = 0.02
-"""ln LR within which two learning rates are one line of a grid."""
 FEWEST_ON_A_LINE = 2
-WRONG = 0.003
-"""ln L that the loss must be off at its label, at least."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,8 @@ def _mislabelled(
             loss=float(np.exp(cell.log_losses[at])),
             expected=float(np.exp(last.expected)),
             deviations=last.deviations,
-            sure=len(cell.runs) - 7 >= FEWEST_SPARE,
+            # Twice as many others as a quadratic has terms.
+            sure=len(cell.runs) > 2 * TERMS,
             meant_rate=last.meant,
         )
 
@@ -160,7 +160,7 @@ class _Slip(NamedTuple):
 def _alone(positions: Array) -> Indices:
     """Which runs of a cell, at (runs, 2) ln LR and ln B, have their line of one learning rate for themselves: `_slip` finds no others."""
     rates = positions[:, 0]
-    on_line = np.abs(rates[None, :] - rates[:, None]) < SAME_LINE
+    on_line = np.abs(rates[None, :] - rates[:, None]) < SAME_VALUE
     return np.flatnonzero(on_line.sum(axis=1) == 1)
 
 
@@ -171,11 +171,11 @@ def _slip(positions: Array, log_losses: Array, at: int, noise: float) -> _Slip |
     """
     others = np.arange(len(positions)) != at
     rates, batches = positions[others].T
-    if np.any(np.abs(rates - positions[at, 0]) < SAME_LINE):
+    if np.any(np.abs(rates - positions[at, 0]) < SAME_VALUE):
         return None
     for factor in (SLIP, -SLIP):
-        line = np.abs(rates - (positions[at, 0] - factor)) < SAME_LINE
-        taken = line & (np.abs(batches - positions[at, 1]) < SAME_LINE)
+        line = np.abs(rates - (positions[at, 0] - factor)) < SAME_VALUE
+        taken = line & (np.abs(batches - positions[at, 1]) < SAME_VALUE)
         if line.sum() < FEWEST_ON_A_LINE or taken.any():
             continue
         neighbours = _neighbours(positions[others], log_losses[others])
@@ -185,7 +185,7 @@ def _slip(positions: Array, log_losses: Array, at: int, noise: float) -> _Slip |
         missing, scale = neighbours.at(meant)
         stated, _ = neighbours.at(positions[at])
         deviations = abs(float(log_losses[at]) - missing) / (noise * scale)
-        if deviations < CONSISTENT and abs(float(log_losses[at]) - stated) > WRONG:
+        if deviations < NAMED and abs(float(log_losses[at]) - stated) > NAMED_NATS:
             return _Slip(float(np.exp(meant[0])), stated, deviations)
     return None
 
@@ -275,7 +275,7 @@ def _neighbours(positions: Array, log_losses: Array) -> _Neighbours | None:
     lowest = float(log_losses.min())
     weights = _weights(log_losses, lowest)
     x, y = positions.T
-    if len(log_losses) < FEWEST_OTHERS or not is_determined(x, y):
+    if len(log_losses) <= TERMS or not is_determined(x, y):
         return None
     fit = fit_quadratic(x, y, log_losses, weights)
     variance = float((weights * fit.residuals**2).sum()) / max(len(log_losses) - TERMS, 1)
@@ -317,7 +317,7 @@ def _judged(
         loss=float(np.exp(observed)),
         expected=float(np.exp(observed + suspect.excess)),
         deviations=deviations,
-        sure=_is_sure(deviations, excess, len(cell.runs) - 7),
+        sure=_is_sure(deviations, excess, len(cell.runs) - 1 - TERMS),
     )
 
 

@@ -10,8 +10,6 @@ from isoloss.laws.model import FitOptions, InvalidRunError, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
-MOST_LEFT_OUT = 10
-
 
 @dataclass(frozen=True)
 class Screened:
@@ -45,7 +43,7 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
         cells = [] if collected.refusals else make_cells(collected.trajectories)
         found = find_outliers(collected.trajectories, cells)
         worst = beyond_doubt(found, collected.trajectories, left_out)
-        if worst is None or options.keep_outliers or len(left_out) == MOST_LEFT_OUT:
+        if worst is None or options.keep_outliers:
             break
         left_out.append(worst)
         dropped[worst.run] = Exclusion(worst.run, worst.sentence)

@@ -4,15 +4,13 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.iso_loss.levels import Size
-from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.model import DEFAULTS, Refusal, RefusalReason
 from isoloss.laws.quadratic import TERMS, is_determined
 
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
-MAX_OUTSIDE = 0.2
-"""An optimum is not known to be inside the grid if more than this share of the bootstrap is beyond one edge."""
-MOSTLY_CONVEX = 0.8
-"""Share of the bootstrap that must have a minimum at all."""
+BELIEVED = DEFAULTS.interval
+"""Share of the bootstrap that must have a minimum at all, and one that is not beyond an edge: that of an interval."""
 
 
 def too_few(size: Size, z: Array, reached: Flags) -> Refusal | None:
@@ -98,7 +96,7 @@ def judge_vertex(
     `log_tokens` (runs,) where `reached`; `vertices` (draws, 2) and `convex` (draws,) are the
     bootstrap's, the estimate itself first.
     """
-    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
+    if not convex[0] or convex.mean() < BELIEVED:
         return _not_convex(size, log_tokens, reached, float(convex.mean()))
     for axis, quantity in enumerate(("learning_rate", "batch_size")):
         lines = size.lines[axis]
@@ -106,7 +104,7 @@ def judge_vertex(
         high = lines[-1] - EDGE_MARGIN * (lines[-1] - lines[-2])
         found = vertices[convex, axis]
         for outside, larger in ((found > high, True), (found < low, False)):
-            if outside[0] or outside.mean() > MAX_OUTSIDE:
+            if outside[0] or outside.mean() > 1.0 - BELIEVED:
                 edge = float(np.exp(lines[-1] if larger else lines[0]))
                 return edge_refusal(quantity, size, edge, larger, float(np.exp(found[0])))
     return None

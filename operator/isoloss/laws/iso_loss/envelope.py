@@ -8,21 +8,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import ROUNDING, Array
 from isoloss.laws.bootstrap import DECIDING, DrawSource
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import losses_at
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.levels import LEVELS
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
 from isoloss.laws.model import FitOptions, Status
 from isoloss.laws.results import LossComputeLaw
 
-POINTS = 24
-SLIGHTEST = 1e-6
-"""How far ln L must fall below the previous one for a loss to count as lower."""
-BEST_RUNS_ERROR = 0.15
-"""Of ln C: how much more compute the best of runs need for a loss than the best that there could be. On synthetic 3 x 3 grids whose
-optimum lies at the grid's edge it is 0.08 to 0.1, in part because sizes are a factor of two apart."""
 ONE_SIZE = (
     "There is one size: its loss-compute law is that of longer training at this size. Larger models reach lower "
     "losses with the same compute."
@@ -56,7 +51,7 @@ def loss_compute_of_envelope(
         for c, own in zip(places, losses.T, strict=True)
         if np.isfinite(own).any()
     ]
-    falling = [b for i, b in enumerate(best) if all(b[1] < a[1] - SLIGHTEST for a in best[:i])]
+    falling = [b for i, b in enumerate(best) if all(b[1] < a[1] - ROUNDING for a in best[:i])]
     log_flops, log_losses = np.array(falling).reshape(-1, 2).T
     slopes = np.ones(len(falling))
     if len(falling) > 1:
@@ -81,6 +76,6 @@ def _losses_at(trajectory: Trajectory, log_flops: Array) -> Array:
 
 def _places(usable: Sequence[Trajectory], low: float, high: float) -> list[float]:
     """ln C at which there may be losses: evenly spaced, and those of runs with few evaluations."""
-    counts = {float(np.round(c, 3)): float(c) for t in usable for c in _log_flops(t)[:POINTS]}
-    few = sorted(counts.values()) if len(counts) <= POINTS else []
-    return few or list(np.linspace(low, high, POINTS))
+    counts = {float(np.round(c, 3)): float(c) for t in usable for c in _log_flops(t)[:LEVELS]}
+    few = sorted(counts.values()) if len(counts) <= LEVELS else []
+    return few or list(np.linspace(low, high, LEVELS))

@@ -27,8 +27,6 @@ from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
 
-LEVELS = 24
-
 
 @dataclass(frozen=True)
 class IsoLossEstimate:
@@ -64,7 +62,7 @@ def fit_iso_loss(
         params: tuple(t for t in trajectories if t.params == params)
         for params in sorted({t.params for t in trajectories})
     }
-    levels = choose_levels(by_size, LEVELS)
+    levels = choose_levels(by_size)
     if len(levels) == 0:
         return IsoLossFit(levels, (), None, _refused(_too_few_evaluations(trajectories), options))
     sizes = [read_size(params, group, levels) for params, group in by_size.items()]

@@ -2,18 +2,15 @@
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import ROUNDING, Array
 from isoloss.laws.bootstrap import DrawSource, interval, with_misfit
 from isoloss.laws.curves import HyperparameterCurve, Quantity
 from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, too_few_levels
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import HyperparameterLaw
+from isoloss.usual import USUAL_SCATTER, USUAL_STEP
 
-MISFIT = 0.05
-"""Error of ln x that a straight line has anyway; keeps one level from ruling the fit."""
 MISFIT_STREAMS: dict[Quantity, int] = {"learning_rate": 7, "batch_size": 8}
-UNDECIDED = np.log(2.0)
-"""A trend whose interval holds 0 is refused if it leaves more than this factor open over the data."""
 
 
 def fit_hyperparameter_law(
@@ -34,7 +31,8 @@ def fit_hyperparameter_law(
     if len(losses) < FEWEST_LEVELS:
         refusal = too_few_levels(len(losses))
         return HyperparameterLaw(quantity, "refused", form, refusal=refusal), None
-    weights = 1.0 / (log_values[:deciding].var(axis=0) + MISFIT**2)
+    # What no straight line follows keeps one level from ruling the fit.
+    weights = 1.0 / (log_values[:deciding].var(axis=0) + USUAL_SCATTER**2)
     linear_batch = form == "LinearInLogCompute" and quantity == "batch_size"
     y = np.exp(log_values) if linear_batch else log_values
     x = np.broadcast_to(np.log(losses), y.shape) if form == "PowerLawOfLoss" else log_flops
@@ -88,8 +86,10 @@ def _refuse_trend(
     found = interval(float(slope[0]), slope, options.interval)
     span = float(np.ptp(x)) / (float(np.exp(np.log(y).mean())) if linear else 1.0)
     undecided = (found.high - found.low) * span
-    inverted = options.form == "LinearInLogCompute" and abs(slope[0]) < 1e-9
-    if not inverted and (found.low > 0 or found.high < 0 or undecided < UNDECIDED):
+    inverted = options.form == "LinearInLogCompute" and abs(slope[0]) < ROUNDING
+    # A trend that may be none stands if it leaves less than a step of a grid open over the data.
+    decided = found.low > 0 or found.high < 0 or undecided < np.log(USUAL_STEP)
+    if not inverted and decided:
         return None
     words = quantity.replace("_", " ")
     return Refusal(

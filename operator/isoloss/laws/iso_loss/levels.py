@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Flags, Indices
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
@@ -19,8 +19,8 @@ from isoloss.usual import USUAL_SLOPE
 
 FEWEST_LEVELS = 4
 """With an optimum, that a law needs."""
-SAME_LOSS = 1e-9
-"""Losses this close in ln L are equal. Levels are placed at the ends of runs, where rounding must not decide."""
+LEVELS = 24
+"""Losses at which optima are looked for, and places on a frontier that stand for it where these are not known."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,16 @@ def runs_needed(runs: int) -> int:
     return min(runs, max(TERMS + 1, int(np.ceil(0.35 * runs))))
 
 
-def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> Array:
-    """Losses (ln nats), descending, evenly spaced over what any of the sizes may cover."""
+def choose_levels(by_size: dict[float, tuple[Trajectory, ...]]) -> Array:
+    """Losses (ln nats), descending, evenly spaced over what any of the sizes may cover: at the ends of runs, too, where rounding must
+    not decide."""
     ranges = [r for r in (_loss_range(t) for t in by_size.values()) if r is not None]
     if not ranges:
         return np.zeros(0)
     low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-    if all(r[1] - r[0] < SAME_LOSS for r in ranges):
+    if all(r[1] - r[0] < ROUNDING for r in ranges):
         return np.unique([r[0] for r in ranges])[::-1]
-    return np.linspace(high, low, count)
+    return np.linspace(high, low, LEVELS)
 
 
 def too_few_levels(levels: int) -> Refusal:
@@ -91,7 +92,7 @@ def _loss_range(trajectories: tuple[Trajectory, ...]) -> tuple[float, float] | N
     ends = np.sort([t.smooth[-1] for t in usable])
     low = float(ends[min(runs_needed(len(trajectories)), len(usable)) - 1])
     high = float(np.median(starts))
-    return (low, high) if high >= low - SAME_LOSS else None
+    return (low, high) if high >= low - ROUNDING else None
 
 
 def _covers(trajectories: tuple[Trajectory, ...], log_tokens: Array, level: float) -> bool:
@@ -102,10 +103,10 @@ def _covers(trajectories: tuple[Trajectory, ...], log_tokens: Array, level: floa
     below = [
         t.log_tokens[0]
         for t, found in zip(trajectories, reached, strict=True)
-        if not found and t.usable and t.smooth[0] < level - SAME_LOSS
+        if not found and t.usable and t.smooth[0] < level - ROUNDING
     ]
     # A run that starts below the level, and late, is a gap in the table and not a better run.
-    return not below or min(below) > float(np.nanmin(log_tokens)) + SAME_LOSS
+    return not below or min(below) > float(np.nanmin(log_tokens)) + ROUNDING
 
 
 def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array) -> Size:
@@ -158,7 +159,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     if len(keep) < 2:
         return _single(trajectory, log_losses)
     x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
-    inside = (log_losses <= y[0] + SAME_LOSS) & (log_losses >= y[-1] - SAME_LOSS)
+    inside = (log_losses <= y[0] + ROUNDING) & (log_losses >= y[-1] - ROUNDING)
     wanted = -np.clip(log_losses, y[-1], y[0])
     # Few points far apart need a curve between them; many do not.
     between = _curve(-y, x, wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
@@ -175,7 +176,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
 def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
     """One evaluation gives the tokens to its own loss only, as in a table of tokens to a target; none gives nothing."""
     first = trajectory.smooth[0] if trajectory.usable else np.nan
-    on = np.abs(log_losses - first) < SAME_LOSS
+    on = np.abs(log_losses - first) < ROUNDING
     log_tokens = np.full(len(log_losses), np.nan)
     log_tokens[on] = trajectory.log_tokens[:1]
     slope, share = np.where(on, -USUAL_SLOPE, np.nan), np.zeros(len(log_losses))
@@ -194,5 +195,5 @@ def _curve(x: Array, y: Array, wanted: Array) -> Array:
 def _strictly_decreasing(smooth: Array) -> Indices:
     if len(smooth) == 0:
         return np.zeros(0, dtype=np.intp)
-    keep = np.concatenate([[True], np.diff(smooth) < -SAME_LOSS])
+    keep = np.concatenate([[True], np.diff(smooth) < -ROUNDING])
     return np.flatnonzero(keep)

@@ -16,11 +16,10 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Refusal
+from isoloss.laws.run_noise import USUAL_FREEDOM
 from isoloss.usual import USUAL_RUN_NOISE
 
 RUNS_AT_ONCE = 16
-PRIOR_FREEDOM = 2.0
-"""Weight of USUAL_RUN_NOISE, in degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def estimate_noise(
         freedom += parabola.freedom
         gain = float(np.average(size.gains[used, level], weights=weights))
         explained += parabola.freedom * evaluation**2 * gain
-    prior = PRIOR_FREEDOM * levels
+    prior = USUAL_FREEDOM * levels
     squares, replicates = replicate_noise(trajectories)
     weight = freedom + prior + levels * replicates
     shown = max(total - explained, 0.0) + prior * USUAL_RUN_NOISE**2 + levels * squares

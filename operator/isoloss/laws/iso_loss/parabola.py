@@ -15,10 +15,8 @@ from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.model import Refusal
 from isoloss.laws.quadratic import Quadratic, fit_quadratic
 
-MISFIT = 0.4
-"""Error of the parabola as a fraction of a point's excess ln D over the best."""
-BASE_ERROR = 0.02
-"""Error of ln D at the best points: 2% of tokens, about 0.002 nats."""
+NEAR = 0.05
+"""Excess ln D over the best point at which one counts half: there the parabola errs by as much as ln D does at the best points."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def _level_loss(size: Size, level: int) -> float:
 def _solve(x: Array, y: Array, z: Array, bound: Flags, active: Flags) -> Parabola:
     points = np.flatnonzero(active)
     excess = z[points] - z[points[~bound[points]]].min()
-    weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
+    weights = 1.0 / (1.0 + (excess / NEAR) ** 2)
     fit = fit_quadratic(x[points], y[points], z[points], weights)
     return Parabola(
         points=points,

@@ -16,14 +16,13 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import best_curve, tokens_to
+from isoloss.usual import USUAL_SCATTER
 
 EXPONENT = 0.5
 """Exponent of N* in compute if a single crossing leaves it open: tokens and parameters grow in proportion."""
 EXPONENT_ERROR = 0.1
 OFFSET_ERROR = 0.1
 """Error of ln N* at a crossing."""
-SCALE_ERROR = 0.05
-"""Error of ln x in the log-linear law of the vertices."""
 NARROWEST, WIDEST = 0.3, 2.0
 """ln of the ratio of two sizes whose crossing is used: closer is noise, farther is no parabola."""
 FARTHEST_SIZE = 1.5
@@ -159,7 +158,7 @@ def read_along(
         return None
     answers = []
     for values in (vertices.log_rate, vertices.log_batch):
-        weights = 1.0 / np.sqrt(values[DECIDE].var(axis=0) + SCALE_ERROR**2)
+        weights = 1.0 / np.sqrt(values[DECIDE].var(axis=0) + USUAL_SCATTER**2)
         solver = np.linalg.pinv(design * weights[:, None]) * weights
         c = values @ solver.T
         answers.append(

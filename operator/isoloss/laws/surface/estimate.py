@@ -18,19 +18,20 @@ from isoloss.laws.curves import Quantity
 from isoloss.laws.data.cells import Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, Status
-from isoloss.laws.quadratic import Quadratic, fit_quadratic, is_determined, vertex_of
+from isoloss.laws.quadratic import (
+    NEAR,
+    TERMS,
+    Quadratic,
+    fit_quadratic,
+    is_determined,
+    vertex_of,
+)
 from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.surface.joint_fit import FEWEST_SIZES
 from isoloss.laws.surface.law import surface_law
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, trends
 from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.laws.surface.uncertainty import CLEAR, Uncertainty
-
-FEWEST_SIZES = 3
-"""Sizes of which one can be left out and the others still show a trend."""
-FEWEST_RUNS = 7
-"""Of a cell whose own parabola judges the others' law."""
-NEAR_BEST = 0.15
-"""ln D wasted beyond which a run counts little for that parabola."""
 
 
 def fit_joint_surface(
@@ -50,9 +51,9 @@ def fit_joint_surface(
 def unsupported_trends(
     trajectories: Sequence[Trajectory], cells: Sequence[Cell], known: Uncertainty
 ) -> tuple[Quantity, ...]:
-    """The hyperparameters that may be the same at every size; none for two sizes."""
+    """The hyperparameters that may be the same at every size; none where the others would show no trend without one of them."""
     sizes = sorted(set(known.fit.sizes))
-    unclear = [] if len(sizes) < FEWEST_SIZES else _unclear(known)
+    unclear = [] if len(sizes) <= FEWEST_SIZES else _unclear(known)
     if not unclear:
         return ()
     largest = [c for c in late_cells(cells) if c.log_params == sizes[-1]]
@@ -87,10 +88,10 @@ def _own_valley(cell: Cell, trajectories: Sequence[Trajectory]) -> _Valley | Non
     runs = [trajectories[i] for i in cell.runs]
     x = np.log([t.learning_rate for t in runs])
     y = np.log([t.batch_size for t in runs])
-    if len(runs) < FEWEST_RUNS or not is_determined(x, y):
+    if len(runs) <= TERMS or not is_determined(x, y):
         return None
     excess = cell.waste - cell.waste.min()
-    fit = fit_quadratic(x, y, cell.waste, 1.0 / (1.0 + (excess / NEAR_BEST) ** 2))
+    fit = fit_quadratic(x, y, cell.waste, 1.0 / (1.0 + (excess / NEAR[-1]) ** 2))
     vertex, lowest, convex = vertex_of(fit.coefficients, fit.centre)
     inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
     return _Valley(cell, fit, float(lowest)) if convex and inside else None

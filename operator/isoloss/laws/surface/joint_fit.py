@@ -13,26 +13,21 @@ from functools import partial
 import numpy as np
 
 from isoloss.formatting import counted
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory, has_few_runs
-from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
+from isoloss.laws.least_squares import Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.refusals import NARROWEST_SPREAD, refuse_alike_sizes
+from isoloss.laws.quadratic import NEAR, window
+from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, Valley, cubic_at, fit_valley, quadratic
-from isoloss.laws.surface.terms import Centre, Shape
-from isoloss.usual import NEAR_OPTIMUM
+from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape
+from isoloss.usual import USUAL_SCATTER
 
 FEWEST_SIZES = 2
-FEWEST_CELLS = 3
-"""Sizes and token counts that tell an exponent of each apart."""
-NEAR = (NEAR_OPTIMUM, 2.0 * NEAR_OPTIMUM)
-"""ln D wasted against a cell's best at which a point counts half: the nearer the bottom, the less the valley's form matters. Where
-near ones leave a curvature open, farther ones count as well."""
-FARTHEST_WASTE = 10.0
-"""Times that, beyond which it does not count."""
+"""That show a trend over sizes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ class SurfaceFit:
     @property
     def is_convex(self) -> bool:
         """Whether there is an optimum at all."""
-        return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
+        return bool(np.linalg.eigvalsh(self.hessian)[0] > ROUNDING)
 
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
@@ -150,26 +145,20 @@ def _refuse_curvature(
         left[at] = without(slopes[at, :2], left[at])
     over_tokens = left[:, 3:]
     # Sizes of one token count each leave rounding errors of it.
-    over_tokens[:, (over_tokens**2).sum(0) <= NO_COLUMN**2 * (slopes[:, 2:] ** 2).sum(0)] = 0.0
+    over_tokens[:, (over_tokens**2).sum(0) <= ROUNDING**2 * (slopes[:, 2:] ** 2).sum(0)] = 0.0
     left = without(over_tokens, left[:, :3])
     return refuse_unidentified(curvature * root, inside, left, trajectories, cells)
-
-
-def window(excess: Array, near: float) -> Array:
-    """Weights of points by the ln D that they waste against their cell's best; those that waste `near` count half."""
-    weights = 1.0 / (1.0 + (excess / near) ** 2)
-    return np.where(excess < FARTHEST_WASTE * near, weights, 1e-6)
 
 
 def _refuse_cells(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Refusal | None:
     """Too few cells, or cells that do not separate size from tokens."""
     points = sum(len(c.runs) for c in cells)
     sizes = len({c.log_params for c in cells})
-    if points < len(Shape) + len(cells) + 1 or len(cells) < FEWEST_CELLS:
+    if points < len(Shape) + len(cells) + 1 or len(cells) < PER_QUANTITY:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
             f"Too few points for a joint surface: {points} in {counted(len(cells), 'pair')} of a size and a token count; at least "
-            f"{len(Shape) + len(cells) + 1} in {FEWEST_CELLS} pairs are needed. {_advice(trajectories, cells)}",
+            f"{len(Shape) + len(cells) + 1} in {PER_QUANTITY} pairs are needed. {_advice(trajectories, cells)}",
             {"points": points, "cells": len(cells)},
         )
     if sizes < FEWEST_SIZES:
@@ -183,7 +172,7 @@ def _refuse_cells(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> 
         return alike
     n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
     spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
-    if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
+    if spread / np.sqrt(len(cells)) < USUAL_SCATTER:
         return Refusal(
             RefusalReason.TOO_FEW_EVALUATIONS,
             f"{_one_line(n_and_d)} The effects of size and of tokens cannot be separated. Evaluate runs earlier as well, or train "
@@ -197,7 +186,7 @@ def _advice(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> str:
     few = has_few_runs(trajectories)
     if few is not None:
         return few
-    if len(cells) < FEWEST_CELLS:
+    if len(cells) < PER_QUANTITY:
         return "Evaluate the runs at more token counts, or train another size."
     return "Train more learning rates and batch sizes."
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.curves import OptimumTrends, Trend
 from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
+from isoloss.laws.iso_loss.edges import BELIEVED
 from isoloss.laws.model import Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
@@ -109,7 +109,7 @@ def _judge(
             return _beside_divergence(
                 _size_outside_refusal(quantity, values, tried, late, sides), tried
             )
-    return _not_convex(convex) if convex < MOSTLY_CONVEX else None
+    return _not_convex(convex) if convex < BELIEVED else None
 
 
 def _last_of_sizes(cells: Sequence[Cell]) -> Indices:
@@ -152,7 +152,7 @@ def _beside_divergence(refusal: Refusal, tried: Sequence[Trajectory]) -> Refusal
     """The same refusal, which sends nobody to learning rates that diverge."""
     edge, figures = float(refusal.figures["edge"]), refusal.figures
     wanted = (figures["quantity"], figures["direction"]) == ("learning_rate", "larger")
-    last = [t for t in tried if abs(np.log(t.learning_rate / edge)) < 1e-9]
+    last = [t for t in tried if abs(np.log(t.learning_rate / edge)) < ROUNDING]
     if not wanted or not all(t.diverged for t in last):
         return refusal
     message = refusal.message.partition(": extend")[0]
@@ -174,7 +174,7 @@ def _beyond(
     params = np.log([t.params for t in trajectories])
     beyond = np.zeros(len(cells))
     for i, cell in enumerate(cells):
-        tried = np.unique(values[np.abs(params - cell.log_params) < 1e-9])
+        tried = np.unique(values[np.abs(params - cell.log_params) < ROUNDING])
         step = (tried[-1] - tried[0]) / max(len(tried) - 1, 1) or np.log(USUAL_STEP)
         n = cell.log_params - fit.centre.log_params
         d = cell.log_tokens - fit.centre.log_tokens
@@ -194,7 +194,7 @@ def _size_outside_refusal(
     log_params = np.array([c.log_params for c in cells])
     outside = max(n for n in log_params if np.all(sides[log_params == n] != 0))
     larger = bool(sides[log_params == outside].sum() > 0)
-    own = np.abs(np.log([t.params for t in trajectories]) - outside) < 1e-9
+    own = np.abs(np.log([t.params for t in trajectories]) - outside) < ROUNDING
     known = _outside_refusal(quantity, values[own], larger, float((sides != 0).mean()))
     return replace(
         known,

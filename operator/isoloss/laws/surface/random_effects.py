@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.noise import Noise
 from isoloss.usual import MEAN_CURVATURE_SHARE
@@ -34,8 +34,6 @@ SCALES = np.exp(np.linspace(np.log(0.05), np.log(5.0), 16))
 """Grid of the scale of u and v in usual ones, whose prior is half-normal with scale 1 (Gelman 2006)."""
 SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
-ROUNDING = 1e-9
-"""Share of the largest variance below which a combination of statistics does not vary."""
 
 
 @dataclass(frozen=True)

@@ -18,37 +18,31 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, Cell, make_cells
-from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
+from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory
+from isoloss.laws.iso_loss.edges import BELIEVED
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.quadratic import window
 from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import LawError, RateAtBatchLaw
-from isoloss.laws.surface.joint_fit import usual_end, window
+from isoloss.laws.surface.joint_fit import usual_end
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.random_effects import LinearFit, Usual, posterior
 from isoloss.laws.surface.skew import FARTHEST, Cubic, Valley, fit_valley
-from isoloss.laws.surface.uncertainty import CLEAR, LEAST_OWN_RUNS
+from isoloss.laws.surface.uncertainty import CLEAR, have_own_runs
 from isoloss.usual import (
     EXPONENT_SCATTER,
     RATE_EXPONENT_ERROR,
     TOKEN_CURVATURE_SCATTER,
     USUAL_ASYMMETRY,
     USUAL_BATCH_CURVATURE,
-    USUAL_RATE_EXPONENT,
     USUAL_SCATTER,
     USUAL_SIZE_CURVATURE,
     USUAL_TOKEN_CURVATURE,
 )
 
-FEWEST_RATES = 3
-"""Learning rates at one batch size that show a minimum, and runs of a cell."""
 NEAR = 0.06
 """ln D wasted against the best of a line at which a point counts half: near it a valley is a parabola."""
-FEWEST_BATCHES = 3
-"""Batch sizes that show (ln B)^2."""
-SPREAD = 0.05
-"""Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
 FORM_ERROR = 1.25
 """Standard deviation of the cubic term that the walls of a valley show about the bottom's own, in usual ones. In the published
 sweep, whose asymmetry is large, the mean regret falls the more the walls are believed (0.0016 nats not at all, 0.0013 wholly), and
@@ -93,9 +87,9 @@ def fit_rate_at_batch(
     if points is None:
         return _refused(
             RefusalReason.TOO_FEW_RUNS,
-            f"At no batch size did {FEWEST_RATES} learning rates reach the same tokens, so none can be called the best. Train "
-            f"at least {FEWEST_RATES} at one batch size.",
-            {"fewest_learning_rates": FEWEST_RATES},
+            f"At no batch size did {FEWEST_RUNS} learning rates reach the same tokens, so none can be called the best. Train "
+            f"at least {FEWEST_RUNS} at one batch size.",
+            {"fewest_learning_rates": FEWEST_RUNS},
         )
     alike = refuse_alike_sizes(t.params for t in trajectories)
     if alike is not None:
@@ -111,7 +105,7 @@ def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points
         for batch in np.unique(batches):
             at = np.flatnonzero(batches == batch)
             own = [trajectories[i] for i in cell.runs[at]]
-            if len({t.learning_rate for t in own}) < FEWEST_RATES:
+            if len({t.learning_rate for t in own}) < FEWEST_RUNS:
                 continue
             waste, rates = cell.waste[at], np.log([t.learning_rate for t in own])
             where = np.full((len(at), 3), [cell.log_params, cell.log_tokens, np.log(batch)])
@@ -171,7 +165,7 @@ def _fitted(
     curve = replace(curve, constant=float(law[0]) + middle)
     steepness = float(np.sqrt(linear.noise.covariance(linear.solver[:1])[0, 0]))
     share = NormalDist().cdf(curvature / steepness) if steepness > 0.0 else 1.0
-    if share < MOSTLY_CONVEX:
+    if share < BELIEVED:
         return _not_convex(share)
     edge = _beyond_the_edge(points, curve)
     if edge is not None:
@@ -240,7 +234,7 @@ def _linear(points: _Points, x: Array, where: Array, varied: Indices, found: Val
         log_tokens=d,
         past_end=d - start - slope * n,
         size=points.size,
-        own_runs=len(np.unique(points.run)) > LEAST_OWN_RUNS * len(points.run),
+        own_runs=have_own_runs(points.run),
         unseen=found.cubic.columns,
         unseen_variance=found.cubic.variances,
         noise=Noise.of_residuals(residuals, lines, points.run, found.unknowns, found.taken),
@@ -258,9 +252,15 @@ def _varied(points: _Points, where: Array) -> Indices:
     """Which of these the runs tell a slope over: ln D and ln B must vary at a size."""
     sizes = np.unique(points.size)
     own = np.array([where[points.size == k].std(axis=0) for k in sizes]).mean(axis=0)
-    tokens, batch = own[TOKENS] > SPREAD, own[BATCH] > SPREAD
-    bends = len(np.unique(np.round(where[:, BATCH], 6))) >= FEWEST_BATCHES
-    shown = [where[:, SIZE].std() > SPREAD, tokens, batch, batch and bends, batch and tokens]
+    tokens, batch = own[TOKENS] > USUAL_SCATTER, own[BATCH] > USUAL_SCATTER
+    bends = len(np.unique(np.round(where[:, BATCH], 6))) >= FEWEST_RUNS
+    shown = [
+        where[:, SIZE].std() > USUAL_SCATTER,
+        tokens,
+        batch,
+        batch and bends,
+        batch and tokens,
+    ]
     return np.flatnonzero(shown)
 
 
@@ -274,8 +274,8 @@ def _with_usual(
     """
     n, d = where[:, SIZE], where[:, TOKENS]
     spread = float(weights @ n**2)
-    usual, errors = np.zeros(len(law)), np.full(len(law), USUAL_BATCH_CURVATURE)
-    usual[1 + TOKENS], errors[1 + TOKENS] = USUAL_RATE_EXPONENT, RATE_EXPONENT_ERROR
+    errors = np.full(len(law), USUAL_BATCH_CURVATURE)
+    errors[1 + TOKENS] = RATE_EXPONENT_ERROR
     unshown = [term for term in (TOKENS, BATCH_SQUARED, BATCH_AND_TOKENS) if term not in varied]
     moments, every = moments.copy(), np.eye(len(moments))
     for term in unshown:
@@ -289,7 +289,7 @@ def _with_usual(
     )
     every[:, rows] -= gain
     terms, usually = slice(len(law)), gain * errors[rows]
-    found = law + gain[terms] @ (usual - law)[rows]
+    found = law - gain[terms] @ law[rows]
     return found, every @ moments @ every.T + usually @ usually.T, every[terms, terms]
 
 

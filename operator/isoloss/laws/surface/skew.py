@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.least_squares import NO_COLUMN, Levelled
+from isoloss.laws.arrays import ROUNDING, Array, Indices
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
 from isoloss.usual import USUAL_ASYMMETRY
@@ -31,8 +31,6 @@ SETTLED = 0.1
 """Share of the largest coefficient by which the last turn may move any."""
 FARTHEST = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow."""
-ROUNDING = 1e-10
-"""Share of the largest below which a combination of cubic terms is not there."""
 
 
 class Points(NamedTuple):
@@ -139,7 +137,7 @@ def believed(
     fit_valley."""
     own = levels.without_levels(cubic.columns - design @ (solver @ cubic.columns))
     # What is left of a term that the other ones explain are rounding errors.
-    own[:, levels.weights @ own**2 <= NO_COLUMN**2] = 0.0
+    own[:, levels.weights @ own**2 <= ROUNDING**2] = 0.0
     maps = (own * levels.weights[:, None]).T
     information = maps @ own
     known = information * cubic.variances

@@ -34,7 +34,7 @@ class LawTerm(IntEnum):
     BATCH_OF_TOKENS = 5
 
 
-PER_QUANTITY = 3
+PER_QUANTITY = int(LawTerm.BATCH)
 """Coefficients of the law of one hyperparameter."""
 OF_RATE = slice(LawTerm.RATE, LawTerm.BATCH)
 OF_BATCH = slice(LawTerm.BATCH, len(LawTerm))

@@ -9,14 +9,11 @@ does not tell how far it bends itself: its interval keeps the bend of the longer
 
 from collections.abc import Sequence
 
-from isoloss.laws.data.cells import LATE, Cell, make_cells
+from isoloss.laws.data.cells import LATE, LATER, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.uncertainty import Uncertainty
-
-LATER = 0.5
-"""Share of their tokens from which on runs are read where those from LATE on still bend. Later ones, of 0.3 of runs, tell no bend and little of exponents."""
 
 
 def fit_late_if_bent(
@@ -30,6 +27,7 @@ def fit_late_if_bent(
     if isinstance(fit, Refusal):
         return fit
     found: tuple[Uncertainty, Sequence[Cell]] = Uncertainty(fit), cells
+    # Later ones, of 0.3 of runs, tell no bend and little of exponents.
     for earliest in (LATE, LATER):
         if not found[0].fit.is_convex or not found[0].curves_over_tokens:
             break

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.results import LawError
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.noise import Noise
@@ -37,8 +37,11 @@ CLEAR = 2.0
 OBSERVED = [LawTerm.BATCH_OF_PARAMS, LawTerm.BATCH_OF_TOKENS]
 TOKEN_CURVATURES = slice(len(LawTerm) + 2, len(LawTerm) + 4)
 """Of the terms of a posterior."""
-LEAST_OWN_RUNS = 0.5
-"""Runs per point from which on cells count as having runs of their own."""
+
+
+def have_own_runs(runs: Indices) -> bool:
+    """Whether most points, of these runs, are of a run of their own."""
+    return 2 * len(np.unique(runs)) > len(runs)
 
 
 def usual_scatter(hessian: Array) -> Array:
@@ -201,7 +204,7 @@ class Uncertainty:
             log_tokens=fit.log_tokens - fit.centre.log_tokens,
             past_end=fit.past_end,
             size=np.unique(fit.sizes, return_inverse=True)[1][fit.cell],
-            own_runs=len(np.unique(fit.runs)) > LEAST_OWN_RUNS * len(fit.runs),
+            own_runs=have_own_runs(fit.runs),
             unseen=fit.valley.cubic.columns,
             unseen_variance=fit.valley.cubic.variances,
             noise=self.noise,
