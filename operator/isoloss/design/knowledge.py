@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -39,15 +40,14 @@ from isoloss.design.setting import (
     usual_ends,
 )
 from isoloss.laws import Array
+from isoloss.laws.model import DEFAULTS
+from isoloss.laws.surface.random_effects import SHARED as SHARED_SCATTER
+from isoloss.laws.surface.skew import FARTHEST
 
-FARTHEST = 2.0
-"""|ln x| from the optimum at which a cubic term stops to grow (skew.py)."""
 CELLS_PER_OCTAVE = 2
 """Token counts that are read of each run, per factor of 2: a fit cuts runs of twenty times their first evaluation at eight."""
 OPEN_CONSTANT, OPEN_LEVEL = 1.0, 1.0
 """Prior standard deviations of what runs alone tell: ln LR and ln B at the centre, and a cell's level in ln D."""
-OWN_CELL = 0.5
-"""Share of a size's scatter that its token counts have each for themselves, if their runs differ."""
 
 CURVATURE, LAW, CURVATURES, CUBIC = SHARED = ("curvature", "law", "curvatures", "cubic")
 Block = tuple[str, float, int]
@@ -65,9 +65,10 @@ class Outlook:
     nats: float
     """The same as loss."""
 
-    def factors(self, deviations: float = 1.2816) -> tuple[float, float]:
-        """By what factor learning rate and batch size may be off on either side, at 80% by default."""
-        rate, batch = np.exp(deviations * np.sqrt(np.diag(self.covariance)))
+    def factors(self) -> tuple[float, float]:
+        """By what factor learning rate and batch size may be off on either side, at the level of intervals."""
+        reach = NormalDist().inv_cdf(0.5 + DEFAULTS.interval / 2)
+        rate, batch = np.exp(reach * np.sqrt(np.diag(self.covariance)))
         return float(rate), float(batch)
 
 
@@ -271,7 +272,7 @@ class Knowledge:
         if kind in ("size", "cell"):
             scatter = self.setting.scatter
             if self.own_runs:
-                return scatter * (OWN_CELL if kind == "cell" else 1.0 - OWN_CELL)
+                return scatter * (1.0 - SHARED_SCATTER if kind == "cell" else SHARED_SCATTER)
             own = np.full(2, usual.TOKEN_CURVATURE_SCATTER)
             return _diagonal([scatter, np.diag(usual.EXPONENT_SCATTER**2), np.diag(own**2)])
         if kind == CUBIC:

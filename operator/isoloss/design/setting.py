@@ -98,8 +98,9 @@ class Setting:
         """Without any run. Where the optimum is does not matter to what runs about it tell, only how it moves along a run: as published
         exponents have it, and over sizes by them as well."""
         of_params, of_tokens = (float(each) for each in usual.USUAL_BATCH_EXPONENTS)
-        rate = Trend(0.0, 0.0, usual.USUAL_RATE_EXPONENT)
-        return Setting(OptimumTrends(rate, Trend(0.0, of_params, of_tokens), 0.0, 0.0))
+        return Setting(
+            OptimumTrends(Trend(0.0, 0.0, 0.0), Trend(0.0, of_params, of_tokens), 0.0, 0.0)
+        )
 
 
 def grid_about(

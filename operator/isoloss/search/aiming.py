@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 from isoloss import laws as engine
@@ -10,8 +11,6 @@ from isoloss.published import NotApplicable, published_law
 from isoloss.search.lattice import grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
-NORMAL_80 = 1.2816
-"""Half width of a normal distribution's central 80%, in standard deviations."""
 TREND = "published:step-law"
 """How optima move with size if laws do not say: the aim may be off, and racing mends it."""
 
@@ -122,7 +121,8 @@ def _expected_regret(laws: engine.Laws, rate: engine.Interval, batch: engine.Int
     curvature, steepness = laws.surface.curvature, laws.surface.token_slope
     if curvature is None or steepness is None:
         return math.inf
-    variances = [(_half_width(interval) / NORMAL_80) ** 2 for interval in (rate, batch)]
+    reach = NormalDist().inv_cdf(0.5 + laws.options.interval / 2)
+    variances = [(_half_width(interval) / reach) ** 2 for interval in (rate, batch)]
     return 0.5 * steepness * float(curvature[0, 0] * variances[0] + curvature[1, 1] * variances[1])
 
 

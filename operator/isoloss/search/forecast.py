@@ -15,12 +15,13 @@ import numpy as np
 
 from isoloss import usual
 from isoloss.laws import Run
+from isoloss.laws.bootstrap import SURELY
 from isoloss.search.model import Point
 
-WINDOW = 1.2
-"""ln D before the last common evaluation that tell how the waste changes."""
+FEWEST_SHARE = 0.3
+"""Share of the size's tokens below which no point is judged, as ranks that early do not last, and of those that runs have in common from
+which on they tell how the waste changes."""
 ENOUGH_FOR_SCATTER = 5
-SAFE_DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Excess:
 
     @property
     def low(self) -> float:
-        """The lower bound, SAFE_DEVIATIONS below the mean."""
-        return self.mean - SAFE_DEVIATIONS * self.deviation
+        """The lower bound, SURELY below the mean."""
+        return self.mean - SURELY * self.deviation
 
     @property
     def risk(self) -> float:
@@ -85,7 +86,7 @@ def excess(
     at = np.log(run.tokens[(run.tokens >= low) & (run.tokens <= high)])
     if not len(at):
         return None
-    at = at[at >= at[-1] - WINDOW]
+    at = at[at >= at[-1] + math.log(FEWEST_SHARE)]
     steepness = _steepness(best, float(at[-1]))
     waste = _waste(run, best, at, steepness)
     larger = math.log(point.batch_size / leader.batch_size)

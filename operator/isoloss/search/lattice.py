@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from isoloss.laws.data.copies import SAME_VALUE
 from isoloss.numbers import to_significant_digits
 from isoloss.search.model import Point, Seen, Size
 from isoloss.usual import USUAL_STEP
 
 LEAST_STEP = 0.6
 """ln units between a cell and its neighbour: nearer cells differ by less than runs do from seed to seed."""
-SAME = 1e-3
-"""ln units within which two values are one."""
 
 
 def grid_points(size: Size) -> tuple[Point, ...]:
@@ -87,15 +86,15 @@ def _largest_batch(size: Size) -> float:
 
 def _sides(values: Sequence[float], at: float, *, whole: bool = False) -> list[float]:
     """The next larger and the next smaller value; beyond the last one, a step further."""
-    up = [v for v in values if math.log(v / at) > SAME]
-    down = [v for v in reversed(values) if math.log(at / v) > SAME]
+    up = [v for v in values if math.log(v / at) > SAME_VALUE]
+    down = [v for v in reversed(values) if math.log(at / v) > SAME_VALUE]
     step_up = values[-1] / values[-2] if len(values) > 1 else USUAL_STEP
     step_down = values[1] / values[0] if len(values) > 1 else USUAL_STEP
     sides = [
         _at_least_a_step(up, at) or _rounded(values[-1] * _wide(step_up), whole),
         _at_least_a_step(down, at) or _rounded(values[0] / _wide(step_down), whole),
     ]
-    return [v for v in sides if abs(math.log(v / at)) > SAME]
+    return [v for v in sides if abs(math.log(v / at)) > SAME_VALUE]
 
 
 def _at_least_a_step(values: Sequence[float], at: float) -> float | None:

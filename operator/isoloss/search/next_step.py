@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from isoloss.laws import Screened, screen, surface_residual
+from isoloss.laws.surface.joint_fit import FEWEST_SIZES
 from isoloss.search import aiming, model, racing
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.state import REACHED, RUNGS, State
@@ -19,8 +20,6 @@ from isoloss_contract.ledger import IntentAction
 
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
-FEWEST_SIZES = 2
-"""From which laws can be fitted: of more, those that are left may do without one."""
 EDGES = {
     "learning_rate": model.StopReason.LEARNING_RATE_AT_EDGE,
     "batch_size": model.StopReason.BATCH_SIZE_AT_EDGE,
@@ -85,6 +84,7 @@ def _out_of_reach(state: State, index: int) -> model.StopReason | None:
 
     None: on none, or the laws aim at the size all the same.
     """
+    # Of more sizes, those that are left may do without one.
     if not index or len(state.sizes) > FEWEST_SIZES:
         return None
     size, before = state.sizes[index], state.sizes[index - 1]

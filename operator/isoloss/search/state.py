@@ -9,12 +9,10 @@ from functools import cached_property
 
 from isoloss.laws import Run
 from isoloss.search import model
-from isoloss.search.forecast import Excess, leader_of
+from isoloss.search.forecast import FEWEST_SHARE, Excess, leader_of
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
 
-FEWEST_SHARE = 0.3
-"""Share of the size's tokens below which no point is judged: ranks that early do not last."""
 RUNGS = (FEWEST_SHARE, 0.6, 1.0)
 """Shares of the size's tokens at which points are judged."""
 REACHED = 0.99

@@ -3,7 +3,8 @@
 Pure: losses in, a verdict and a refined answer out; see judging.py. Nothing here trains anything.
 """
 
-from isoloss.validation.judging import AT_THE_ANSWER, TOLERANCE, judge, validate
+from isoloss.usual import AT_THE_ANSWER
+from isoloss.validation.judging import TOLERANCE, judge, validate
 from isoloss.validation.outcome import (
     Comparison,
     Direction,

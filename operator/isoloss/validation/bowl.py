@@ -6,7 +6,8 @@ integral is exact; u, which a box may bound, and the factor are on a grid. Draws
 within bounds alone, their scale is on the grid, too: how closely the losses follow any bowl tells of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,10 @@ from isoloss.laws import Array
 DRAWS = 2000
 COARSE, FINE = 25, 31
 """Places per axis of the grid of u: over the prior, then over what the losses leave of it."""
-REACH = 3.5
-"""Half the coarse grid, in standard deviations of the prior."""
 NEGLIGIBLE = 1e-4
-"""Share of the posterior outside the fine grid, per side."""
+"""Share of the prior outside the coarse grid, and of the posterior outside the fine one, per side."""
+REACH = -NormalDist().inv_cdf(NEGLIGIBLE)
+"""Half the coarse grid, in standard deviations of the prior."""
 LOG_FACTORS = np.log(2.0) * np.linspace(-2.4, 2.4, 7)
 """Factors of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
 ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
@@ -49,9 +50,9 @@ class Normal:
 class Box:
     """Bounds of ln LR and ln B, both outside; infinite where there is none."""
 
-    low: Array
+    low: Array = field(default_factory=lambda: np.full(2, -np.inf))
     """(2,)."""
-    high: Array
+    high: Array = field(default_factory=lambda: np.full(2, np.inf))
     """(2,)."""
 
     def holds(self, places: Array) -> NDArray[np.bool_]:
@@ -64,7 +65,7 @@ class Box:
         return not np.isfinite([self.low, self.high]).any()
 
 
-EVERYWHERE = Box(np.full(2, -np.inf), np.full(2, np.inf))
+EVERYWHERE = Box()
 
 
 @dataclass(frozen=True)

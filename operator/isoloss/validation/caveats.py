@@ -17,9 +17,8 @@ ABOVE = 0.05
 FALLS = 4.0
 """Times the fall of the loss that the laws expect of the whole budget, from which on a probe's is doubted; ABOVE is granted in
 addition."""
-BITS_PER_NAT = 1.0 / np.log(2.0)
 LIKE_BITS = (0.94, 1.02)
-"""Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
+"""Ratios of a loss, in bits and taken back to nats, to the initial one, which training lowers by a few percent."""
 
 
 def caveats(
@@ -63,10 +62,10 @@ def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str
     if above <= ABOVE + BEYOND_NOISE * error:
         return ()
     ratio = at_answer.loss / initial
-    low, high = (BITS_PER_NAT * end for end in LIKE_BITS)
+    low, high = LIKE_BITS
     cause = (
         f"That is {ratio:.2f} times as much, and a nat is 1.44 bits: the probes' losses look like bits per token"
-        if low <= ratio <= high
+        if low <= ratio * np.log(2.0) <= high
         else "Training lowers it, unless it is too short to win back what a fresh optimizer costs at first. The probe may "
         "have been evaluated on another text or in another unit, or have started from another checkpoint"
     )

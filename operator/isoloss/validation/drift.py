@@ -9,13 +9,9 @@ checkpoint something at first, which a longer budget pays back.
 import numpy as np
 
 from isoloss.laws import Array, Prediction
+from isoloss.usual import LEFT_OUT, LEFT_OUT_ERRORS
 from isoloss.validation.bowl import Normal
 
-LEFT_OUT = np.array([0.16, 0.0])
-"""ln LR and ln B by which optima move beyond the composition, per ln of budget over probe."""
-ERROR_PER_LOG_TOKENS = np.array([0.24, 0.17])
-"""Its errors, those of the measured optima included. Of LR more than the moves scatter: three checkpoints whose learning rate had
-decayed moved by 0.35 instead of LEFT_OUT, that of the demo, which is not among them, by 0.5; most that people continue are like these."""
 MEASURED = "measured"
 """The variant that answers carry in addition to the paper's composition."""
 
@@ -28,7 +24,7 @@ def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:
     assert at_budget.cpt_flops is not None and at_probes.cpt_flops is not None  # noqa: PT018
     distance = float(np.log(at_budget.cpt_flops / at_probes.cpt_flops))
     composed = _log_measured(at_budget) - _log_measured(at_probes)
-    return Normal(composed + LEFT_OUT * distance, ERROR_PER_LOG_TOKENS * abs(distance))
+    return Normal(composed + LEFT_OUT * distance, LEFT_OUT_ERRORS * abs(distance))
 
 
 def log_answer(answer: Prediction) -> Array:

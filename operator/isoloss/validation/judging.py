@@ -15,35 +15,25 @@ from isoloss.formatting import batch_size as batch_text
 from isoloss.formatting import learning_rate as rate_text
 from isoloss.formatting import loss as loss_text
 from isoloss.formatting import number
+from isoloss.laws.arrays import LARGEST_QUANTITY
+from isoloss.laws.bootstrap import DECIDING, SURELY
+from isoloss.laws.data.copies import SAME_VALUE
+from isoloss.laws.data.trajectories import FEWEST_RUNS
+from isoloss.laws.model import DEFAULTS
+from isoloss.usual import AT_THE_ANSWER, FEWEST_STEPS
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
-from isoloss.validation.probes import BEYOND_NOISE, InvalidProbes, Probe, log_places
+from isoloss.validation.probes import BEYOND_NOISE, SURE_OF_SIDE, InvalidProbes, Probe, log_places
 
 TOLERANCE = 0.01
 """Nats at the full budget that an answer may lose and still hold: a tenth of the tokens, as is usual."""
-CONFIDENCE = 0.8
+CONFIDENCE = DEFAULTS.interval
 """Probability from which on an answer's regret counts as tolerated, or as not."""
-SURE_OF_SIDE = 0.975
-"""Probability from which on the better answer lies on one side. An answer is rejected for another one only: probes
-that tell nothing leave an optimum anywhere, where nearly every answer would lose much."""
-RIDGE = 3.0
-"""Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
 ANYWHERE = 1.5
 """Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
-AS_GIVEN = 1e-3
-"""Standard deviation of a logarithm that is known."""
-AT_THE_ANSWER = 0.25
-"""Largest distance of a probe from the answer, in ln LR and in ln B, that still stands for it."""
-FEWEST_INSIDE = DRAWS // 10
-"""Draws of the optimum at the full budget that are on the answer's side of all probes that diverged."""
-FEWEST = 3
-"""Probes that did not diverge: the answer and one neighbour along each axis."""
-NO_MOVE = Normal(np.zeros(2), np.zeros(2))
-LONGER = 0.05
-"""Share of the budget by which probes may exceed it, for whole steps."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,7 @@ def validate(
         return answer
     assert answer.cpt_flops is not None
     # Probes that all diverged reject the answer whatever their length.
-    moves = NO_MOVE
+    moves = Normal(np.zeros(2), np.zeros(2))
     if not _all_diverged(probes):
         found = _moves(laws, query, answer.cpt_flops, probe_flops)
         if isinstance(found, engine.Refused):
@@ -118,7 +108,7 @@ def _moves(
     laws: engine.Laws, query: engine.PredictionQuery, budget_flops: float, probe_flops: float
 ) -> Normal | engine.Refused:
     """ln of the optimum at the budget over that at the probes' tokens. Raises InvalidProbes for longer probes."""
-    if not 0.0 < probe_flops <= budget_flops * (1.0 + LONGER):
+    if not 0.0 < probe_flops <= budget_flops * (1.0 + 1.0 / FEWEST_STEPS):
         raise InvalidProbes(
             f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {budget_flops:.4g}"
         )
@@ -203,11 +193,11 @@ def judge(
         moved = _moved(found.minimum, prior, at_probes, seed)
         # What diverges in a short run diverges in a long one.
         inside = within.holds(moved)
-        if inside.sum() < FEWEST_INSIDE:
+        if inside.sum() < DECIDING:
             return None
         return _OptimumDraws(moved[inside] - _log_given(answer), found.curvature[inside])
 
-    anywhere = np.array([ANYWHERE, AS_GIVEN if rate_alone else ANYWHERE])
+    anywhere = np.array([ANYWHERE, SAME_VALUE if rate_alone else ANYWHERE])
     alone = extrapolated(Normal(log_answer(answer), anywhere))
     with_laws = extrapolated(_prior(answer, rate_alone=rate_alone))
     if alone is None or with_laws is None or _on_a_ridge(answer, judged.comparisons):
@@ -260,7 +250,7 @@ def _lacking(varied: engine.Array) -> str:
         for axis, values in zip(("learning rate", "batch size"), varied.T, strict=False)
         if len(values) > 0 and np.ptp(values) <= 0.0
     ]
-    few = [f"at least {FEWEST} are needed"] if len(varied) < FEWEST else []
+    few = [f"at least {FEWEST_RUNS} are needed"] if len(varied) < FEWEST_RUNS else []
     return "".join(f"; {each}" for each in (*few, *alike))
 
 
@@ -318,9 +308,10 @@ def _prior(answer: engine.Prediction, *, rate_alone: bool) -> Normal:
         mean = np.log(np.array([each.value for each in intervals], dtype=float))
     reach = NormalDist().inv_cdf(0.5 + answer.interval_level / 2)
     widths = [
-        float(np.log(each.high / max(each.low, 1e-300))) / (2.0 * reach) for each in intervals
+        float(np.log(each.high / max(each.low, 1.0 / LARGEST_QUANTITY))) / (2.0 * reach)
+        for each in intervals
     ]
-    return Normal(np.asarray(mean, dtype=float), np.clip(widths, AS_GIVEN, ANYWHERE))
+    return Normal(np.asarray(mean, dtype=float), np.clip(widths, SAME_VALUE, ANYWHERE))
 
 
 def _moved(minima: engine.Array, prior: Normal, at_probes: Normal, seed: int) -> engine.Array:
@@ -353,8 +344,8 @@ def _comparison(middle: Probe, neighbour: Probe) -> Comparison:
 
 
 def _on_a_ridge(answer: engine.Prediction, comparisons: Sequence[Comparison]) -> bool:
-    """Whether the neighbours on both sides of an axis are lower than the answer."""
-    lower = [c.neighbour for c in comparisons if c.difference < -RIDGE * c.standard_error]
+    """Whether the neighbours on both sides of an axis are surely lower than the answer, which then lies on no valley's floor."""
+    lower = [c.neighbour for c in comparisons if c.difference < -SURELY * c.standard_error]
     if not lower:
         return False
     offsets = log_places(lower) - _log_given(answer)
@@ -423,7 +414,11 @@ def _tolerance_text(tolerance: float) -> str:
 
 
 def _direction(found: _OptimumDraws, within: Box) -> Direction:
-    """The sides on which the optimum surely lies, none of them towards a probe that diverged."""
+    """The sides on which the optimum surely lies, none of them towards a probe that diverged.
+
+    An answer is rejected for another one only: probes that tell nothing leave an optimum anywhere, where nearly every answer would
+    lose much.
+    """
     above = np.mean(found.offset > 0.0, axis=0)
     up = (above >= SURE_OF_SIDE) & np.isinf(within.high)
     down = (above <= 1.0 - SURE_OF_SIDE) & np.isinf(within.low)

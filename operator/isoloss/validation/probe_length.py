@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from isoloss import laws as engine
-
-PRECISION = 0.01
-"""Of the smallest share, relative."""
+from isoloss.laws.data.copies import SAME_VALUE
 
 
 def answer_at(
@@ -67,7 +65,7 @@ def _smallest_share(
     low, high = too_small, 1.0
     if isinstance(answer_at(laws, query, flops_of(high)), engine.Refused):
         return None
-    while high > low * (1.0 + PRECISION):
+    while high > low * (1.0 + SAME_VALUE):
         middle = math.sqrt(low * high)
         if isinstance(answer_at(laws, query, flops_of(middle)), engine.Refused):
             low = middle

@@ -4,18 +4,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 
 from isoloss.laws import Array, Laws, Run, RunNoise
-from isoloss.usual import MOST_NOISE, USUAL_NOISE
+from isoloss.laws.run_noise import USUAL_FREEDOM
+from isoloss.usual import FEWEST_STEPS, MOST_NOISE, USUAL_NOISE
 
-STATED_FREEDOM = 4.0
-"""Degrees of freedom that a given noise adds to the seeds' own."""
-BEYOND_NOISE = 1.645
-"""Standard errors by which one loss is lower than another beyond noise: 95% in one direction."""
-SAME_TOKENS = 0.05
-"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
+SURE_OF_SIDE = 0.975
+"""Probability from which on the better answer lies on one side."""
+BEYOND_NOISE = NormalDist().inv_cdf(SURE_OF_SIDE)
+"""Standard errors by which one loss is lower than another beyond noise."""
 
 
 class InvalidProbes(ValueError):
@@ -166,8 +166,8 @@ def _scatter(groups: Iterable[Sequence[float]]) -> RunNoise:
 def _deviation(own: RunNoise, stated: float | None, measured: RunNoise | None) -> float | None:
     """Standard deviation between seeds, nats; None if it is not known."""
     if stated is not None:
-        squares = STATED_FREEDOM * stated**2 + own.squares
-        return float(np.sqrt(squares / (STATED_FREEDOM + own.freedom)))
+        squares = USUAL_FREEDOM * stated**2 + own.squares
+        return float(np.sqrt(squares / (USUAL_FREEDOM + own.freedom)))
     known = own
     if measured is not None:
         known = RunNoise(own.squares + measured.squares, own.freedom + measured.freedom)
@@ -190,8 +190,9 @@ def _words(value: object) -> str:
 
 
 def _check_ends(runs: Sequence[Run], tokens: float) -> None:
+    # Counts that are one but for whole steps are within a step of the fewest.
     for run in runs:
-        if not run.finished or run.tokens[-1] > tokens * (1.0 + SAME_TOKENS):
+        if not run.finished or run.tokens[-1] > tokens * (1.0 + 1.0 / FEWEST_STEPS):
             shortest = min(runs, key=lambda each: float(each.tokens[-1]))
             raise InvalidProbes(
                 f"probe {run.name} is at {run.tokens[-1]:g} tokens and {shortest.name} at {tokens:g}: train all "

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_nats_are_the_wasted_share_times_what_tokens_bring() -> None:
     found = KNOWN.outlook(TARGET)
     assert found.nats == pytest.approx(found.wasted * token_slope(TARGET.tokens))
     assert found.factors()[0] == pytest.approx(
-        math.exp(1.2816 * math.sqrt(found.covariance[0, 0]))
+        math.exp(NormalDist().inv_cdf(0.9) * math.sqrt(found.covariance[0, 0]))
     )
 
 
