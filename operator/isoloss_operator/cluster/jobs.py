@@ -38,6 +38,10 @@ class CreateRefused(Exception):
         self.may_pass = may_pass
 
 
+class NotCreated(client.Unavailable):
+    """The API server answered that it could not create a Job, as while a webhook for Jobs is down."""
+
+
 class JobWriter:
     """Writes Jobs of all resources through one pool of threads. Thread-safe.
 
@@ -64,7 +68,7 @@ class JobWriter:
     def create(self, owner: Owner, requests: Sequence[JobRequest]) -> None:
         """Create Jobs. One that exists already is fine if it is `owner`'s and can be found again.
 
-        Raises CreateRefused or ClusterError at the first failure and skips the rest.
+        Raises CreateRefused, NotCreated or ClusterError at the first failure and skips the rest.
         """
         # Most refusals (template, quota, permissions) hit every Job of a plan: try one first.
         if requests:
@@ -111,6 +115,10 @@ class JobWriter:
         except client.Refused as error:
             # 403: quota, admission policy or missing rights. The rest is about the Job itself.
             raise CreateRefused(str(error), may_pass=error.status == FORBIDDEN) from error
+        except client.Unavailable as error:
+            if not error.status:
+                raise
+            raise NotCreated(str(error), error.status) from error
         else:
             self._on_write("create", request.kind)
 

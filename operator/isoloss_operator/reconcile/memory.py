@@ -14,7 +14,7 @@ from isoloss_contract.reading import Read
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import Refused, ResourceKey
-from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.jobs import CreateRefused, NotCreated
 from isoloss_operator.decide.attempts import pod_seconds
 from isoloss_operator.decide.jobs import deletions
 from isoloss_operator.decide.observation import ObservedJob
@@ -24,6 +24,8 @@ SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0
 """For all that a pass reads from the store, and for all that it writes there."""
 MAX_UNSENT = 32
+UNANSWERED_PASSES: Final = 5
+"""In a row, before the conditions speak of it: seven seconds. One missed answer is nothing to tell."""
 CONFLICTS: Final = 5
 """So many writes in a row that another's came before are no coincidence."""
 
@@ -239,7 +241,8 @@ def _ended(ledger: Ledger, job: ObservedJob) -> int:
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
     """Do the writes of a plan; False if one failed in a way that the next pass must know of.
 
-    Raises ClusterError if the API server did not answer: the queue then tries again.
+    Raises ClusterError if the API server did not answer, or could not create a Job for the first few times: the queue then
+    tries again.
     """
     memory.write_error = memory.publish_error = ""
     if memory.generation != generation:
@@ -251,6 +254,13 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass
         memory.store_write_error = ""
+        return False
+    except NotCreated as error:
+        # Once it has been told for what it is, all else is to be shown meanwhile.
+        if memory.unanswered < UNANSWERED_PASSES and not memory.create_error:
+            raise
+        memory.create_error, memory.generation = str(error), generation
+        memory.refusal_may_pass, memory.store_write_error = True, ""
         return False
     except WriteConflict as error:
         # The store answers, and another has written the ledger: the next pass reads it.

@@ -15,12 +15,11 @@ from isoloss_operator.cluster.events import send_events
 from isoloss_operator.decide.conditions import dated, was_ready
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import READY, RECONCILING, STALLED, Finding, Reason
+from isoloss_operator.reconcile.memory import UNANSWERED_PASSES
 from isoloss_operator.reconcile.resource import Resource, Services
 from isoloss_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
-UNANSWERED_PASSES = 5
-"""In a row, before the conditions speak of it: seven seconds. One missed answer is nothing to tell."""
 
 
 class StatusChanged(Exception):

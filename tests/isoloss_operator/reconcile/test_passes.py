@@ -11,7 +11,7 @@ from isoloss_contract.reading import ABSENT, Read, Unanswered
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreUnavailable, WriteConflict
 from isoloss_operator.cluster.client import SWEEP, Refused, ResourceKey, Unavailable
-from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.jobs import CreateRefused, NotCreated
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.transport import ServerClock
@@ -19,6 +19,7 @@ from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.reconcile.memory import (
     CONFLICTS,
+    UNANSWERED_PASSES,
     Memory,
     after_trouble,
     carry_out,
@@ -28,7 +29,7 @@ from isoloss_operator.reconcile.memory import (
 from isoloss_operator.reconcile.points import results_of_failed
 from isoloss_operator.reconcile.reconciler import Reconciler
 from isoloss_operator.reconcile.resource import Resource, first_look, parsed
-from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
+from isoloss_operator.reconcile.status_writes import reporting_failures
 from isoloss_operator.settings import Settings
 from tests.support.builders import job, points, stated, sweep_spec
 
@@ -83,6 +84,20 @@ def test_a_ledger_that_is_another_each_time_is_told_of() -> None:
     assert carry_out(memory, 1, lambda: None)
     carry_out(memory, 1, conflict)
     assert not had_trouble(memory)
+
+
+def test_while_a_webhook_for_jobs_is_down_all_else_is_shown() -> None:
+    """Points that had ended used to be training for as long as it was."""
+    memory = Memory("uid")
+    down = failing(NotCreated('POST jobs: 500 failed calling webhook "x"', 500))
+    with pytest.raises(Unavailable):
+        carry_out(memory, 1, down)
+    memory.unanswered = UNANSWERED_PASSES
+    assert not carry_out(memory, 1, down)
+    assert (had_trouble(memory), memory.refusal_may_pass) == (True, True)
+    memory.unanswered = 0  # that pass has come to its end
+    assert not carry_out(memory, 1, down)
+    assert 'webhook "x"' in memory.create_error
 
 
 def test_a_job_that_a_former_spec_was_refused_is_no_trouble_of_the_present_one() -> None:
