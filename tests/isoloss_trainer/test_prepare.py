@@ -95,12 +95,12 @@ class Desk:
     def __init__(self, folder: Path, corpus: Path) -> None:
         self.folder, self.corpus = folder, corpus
 
-    def task(self, files: str, store: str = "store", **changes: object) -> PrepareTask:
+    def task(self, files: str, store: str = "store", **changes: Any) -> PrepareTask:
         """Of the files with this pattern."""
         pattern = f"{uri(self.folder)}/{files}"
         return domain_task(self.corpus, self.folder / store, pattern, **changes)
 
-    def made(self, files: str, store: str = "store", **changes: object) -> Any:
+    def made(self, files: str, store: str = "store", **changes: Any) -> Any:
         """The domain that they come to."""
         (domain,) = run(self.task(files, store, **changes)).domains
         return domain
