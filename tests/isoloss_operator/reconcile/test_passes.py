@@ -179,6 +179,17 @@ def pass_over(answer: Any) -> float | None:
     return Reconciler(services, steps)(ResourceKey(SWEEP, "research", "x"))
 
 
+def with_a_job(cluster: Any) -> tuple[Any, list[str]]:
+    """Services that find one Job, and the names of those that are deleted."""
+    deleted: list[str] = []
+    return SimpleNamespace(
+        cluster=cluster,
+        watchdog=WatchDog(),
+        job_reader=SimpleNamespace(read=lambda _: LiveJobs((job(points()[0]),), (), (), {})),
+        jobs=SimpleNamespace(delete=lambda _, jobs: deleted.extend(each.name for each in jobs)),
+    ), deleted
+
+
 @pytest.mark.parametrize(
     ("finalizers", "stops"),
     [
@@ -192,15 +203,9 @@ def test_the_jobs_of_a_deleted_sweep_that_a_finalizer_keeps_are_stopped(
     finalizers: list[str], stops: bool
 ) -> None:
     """Kubernetes deletes them only once the sweep is gone: they used to train on for nobody."""
-    deleted: list[str] = []
     marks = {"uid": "u", "deletionTimestamp": "2026-11-24T12:00:00Z", "finalizers": finalizers}
     body = {"kind": "ScalingSweep", "metadata": {**BODY["metadata"], **marks}}
-    services: Any = SimpleNamespace(
-        cluster=SimpleNamespace(get=lambda *_: body),
-        watchdog=WatchDog(),
-        job_reader=SimpleNamespace(read=lambda _: LiveJobs((job(points()[0]),), (), (), {})),
-        jobs=SimpleNamespace(delete=lambda _, jobs: deleted.extend(each.name for each in jobs)),
-    )
+    services, deleted = with_a_job(SimpleNamespace(get=lambda *_: body))
     steps: Any = SimpleNamespace(kind=SWEEP, forget=lambda _key, _uid: None)
     assert Reconciler(services, steps)(KEY) is None
     assert deleted == ([job(points()[0]).name] if stops else [])
@@ -208,13 +213,7 @@ def test_the_jobs_of_a_deleted_sweep_that_a_finalizer_keeps_are_stopped(
 
 def test_a_pass_that_fails_by_a_bug_has_stopped_the_jobs_of_a_suspended_resource() -> None:
     """Its user asked for no more than that they stop."""
-    deleted: list[str] = []
-    services: Any = SimpleNamespace(
-        cluster=SimpleNamespace(clock=ServerClock()),
-        watchdog=WatchDog(),
-        job_reader=SimpleNamespace(read=lambda _: LiveJobs((job(points()[0]),), (), (), {})),
-        jobs=SimpleNamespace(delete=lambda _, jobs: deleted.extend(each.name for each in jobs)),
-    )
+    services, deleted = with_a_job(SimpleNamespace(clock=ServerClock()))
 
     def bug(_: object) -> Any:
         raise KeyError("heads")
@@ -248,6 +247,12 @@ class RecordingCluster:
             raise self._error
         self.statuses.append(status)
 
+    def ready(self) -> dict[str, Any]:
+        """The condition of the only status."""
+        (status,) = self.statuses
+        assert status["observedGeneration"] == 3
+        return next(each for each in status["conditions"] if each["type"] == "Ready")
+
 
 def fail_a_pass(
     cluster: RecordingCluster,
@@ -266,11 +271,8 @@ def test_an_unforeseen_exception_becomes_a_condition_and_goes_on_to_the_queue() 
     cluster = RecordingCluster()
     with pytest.raises(KeyError):
         fail_a_pass(cluster, KeyError("phase"))
-    (status,) = cluster.statuses
-    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
-    assert ready["reason"] == "InternalError"
-    assert "KeyError: 'phase'" in ready["message"]
-    assert status["observedGeneration"] == 3
+    assert cluster.ready()["reason"] == "InternalError"
+    assert "KeyError: 'phase'" in cluster.ready()["message"]
 
 
 def test_a_read_that_the_api_server_refuses_is_a_condition_too() -> None:
@@ -278,12 +280,8 @@ def test_a_read_that_the_api_server_refuses_is_a_condition_too() -> None:
     cluster = RecordingCluster()
     with pytest.raises(Refused):
         fail_a_pass(cluster, Refused("GET jobs: 403 forbidden", 403))
-    (status,) = cluster.statuses
-    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
-    assert (ready["reason"], ready["message"]) == (
-        "RequestRefused",
-        "GET jobs: 403 forbidden; tried again.",
-    )
+    assert cluster.ready()["reason"] == "RequestRefused"
+    assert cluster.ready()["message"] == "GET jobs: 403 forbidden; tried again."
 
 
 class CautiousCluster(RecordingCluster):
@@ -303,10 +301,9 @@ def test_conditions_are_written_where_the_rest_of_the_status_is_refused() -> Non
     error = Refused("PATCH status: 422 progress: Too long", 422)
     with pytest.raises(Refused):
         fail_a_pass(cluster, error, body=body)
-    (status,) = cluster.statuses
-    found = {each["type"]: each for each in status["conditions"]}
-    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("False", "RequestRefused")
-    assert "422 progress: Too long" in found["Ready"]["message"]
+    found = cluster.ready()
+    assert (found["status"], found["reason"]) == ("False", "RequestRefused")
+    assert "422 progress: Too long" in found["message"]
 
 
 def test_an_expected_error_is_no_bug() -> None:
@@ -326,12 +323,8 @@ def test_requests_that_get_no_answer_pass_after_pass_become_a_condition() -> Non
         with pytest.raises(Unavailable):
             fail_a_pass(cluster, silence, memory)
         assert cluster.statuses == [] or count == 2 * UNANSWERED_PASSES - 1
-    (status,) = cluster.statuses
-    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
-    assert (ready["reason"], ready["message"]) == (
-        "APIServerUnavailable",
-        "GET pods: 500 injected; tried again.",
-    )
+    assert cluster.ready()["reason"] == "APIServerUnavailable"
+    assert cluster.ready()["message"] == "GET pods: 500 injected; tried again."
 
 
 def test_a_bug_that_cannot_be_reported_is_still_the_error_of_the_pass() -> None:
