@@ -95,7 +95,7 @@ def worse_sizes(trajectories: Sequence[Trajectory]) -> Iterator[str]:
                 yield (
                     f"At equal tokens ln(loss) falls by {before[1]:.3f} per factor e of size from {before[0]:.3g} to {small:.3g} "
                     f"parameters and by {fall / apart:.3f} from there to {large:.3g}: no law of size does that. Check that the losses "
-                    "of all sizes are of one unit, text and tokenizer, and the params of each."
+                    "of all sizes are of one unit, text and tokenizer, and params, sequence_length and tokens of each."
                 )
                 return
         if np.isfinite(fall):

@@ -72,6 +72,14 @@ def test_a_size_with_the_losses_of_another_tokenizer_is_said(size: float, factor
     assert all(f"{each:.3g}" in warning for each in SIZES)
 
 
+def test_a_size_among_five_whose_sequences_are_twice_as_long_as_written_is_said() -> None:
+    runs = synthetic_runs(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), rates=(5e-4, 1e-3), batches=(64, 128))
+    wrong = [replace(r, tokens=2.0 * r.tokens) if r.params == 2e8 else r for r in runs]
+    assert list(worse_sizes(collect(runs).trajectories)) == []
+    (warning,) = worse_sizes(collect(wrong).trajectories)
+    assert "params, sequence_length and tokens of each" in warning
+
+
 def test_sizes_that_share_no_tokens_are_not_compared() -> None:
     """One evaluation each, at tokens that grow with the size."""
     ends = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in RUNS]
