@@ -8,10 +8,10 @@ import numpy as np
 from isoloss.laws import Array, Run
 from isoloss.tables.cells import Numbers
 from isoloss.tables.formats import SETTINGS
+from isoloss.usual import FEWEST_STEPS
 
 SUSPICIOUS_BATCH_TOKENS = 2.0**24
 SUSPICIOUS_STEPS = 1000
-FEWEST_STEPS = 30
 LENGTH_BEYOND_CHANCE = 64
 """Tokens per sequence from which batch sizes in sequences are hardly ever all multiples of it."""
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
-from isoloss.tables.grouping import FEWEST_STEPS
 from isoloss.usual import (
+    FEWEST_STEPS,
     FLOPS_PER_PARAM_AND_TOKEN,
     LARGEST_LOSS,
     LARGEST_USUAL_RATE,
