@@ -6,7 +6,13 @@ from dataclasses import replace
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.store import StoreError, time_limit
-from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused, ResourceKey
+from isoloss_operator.cluster.client import (
+    CONFIG_MAP,
+    PREDICTION,
+    Refused,
+    ResourceKey,
+    Unavailable,
+)
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
@@ -24,7 +30,7 @@ from isoloss_operator.decide.reads import (
 from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
-from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
+from isoloss_operator.reconcile.memory import STORE_SECONDS, UNANSWERED_PASSES, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
 from isoloss_operator.reconcile.references import corpora_of, read_laws, read_reference
@@ -160,7 +166,7 @@ class PredictionSteps:
         services, folder = self._services, self.folder(observed)
         ledger = observed.ledger
         self._withdraw(resource, [each for each in plan.withdraw if each.at_once])
-        if plan.publish is None or self._publish(resource, plan, observed.config_map):
+        if plan.publish is None or self._publish(resource, plan, observed):
             # Only now: the former name keeps the answer until the new one has it.
             self._withdraw(resource, plan.withdraw)
         if folder is not None:
@@ -170,15 +176,22 @@ class PredictionSteps:
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
         change_jobs(services, resource, plan)
 
-    def _publish(self, resource: Resource, plan: PredictionPlan, found: Object | None) -> bool:
+    def _publish(
+        self, resource: Resource, plan: PredictionPlan, observed: observation.ObservedPrediction
+    ) -> bool:
         """Whether the ConfigMap says what it should. One that may not be changed goes if it says what is no answer."""
-        memory, wanted = resource.memory, plan.publish
+        memory, wanted, found = resource.memory, plan.publish, observed.config_map
         assert wanted is not None
         try:
             publish_config_map(self._services.cluster, resource.owner, wanted, found)
-        except Refused as error:
+        except (Refused, Unavailable) as error:
+            is_told = memory.unanswered >= UNANSWERED_PASSES or observed.publish_error
+            if isinstance(error, Unavailable) and not (error.status and is_told):
+                raise
             memory.publish_error = str(error)
-            memory.publish_error_may_pass = error.status == FORBIDDEN
+            memory.publish_error_may_pass = (
+                isinstance(error, Unavailable) or error.status == FORBIDDEN
+            )
             if found is not None and says_otherwise(found.get("data") or {}, plan.status):
                 uid = found["metadata"]["uid"]
                 self._withdraw(resource, [ConfigMapDeletion(wanted.name, uid)])

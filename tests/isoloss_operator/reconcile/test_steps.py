@@ -1,18 +1,19 @@
 """In which order a plan is carried out, where a part of it is refused."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from isoloss_contract.reading import ABSENT
-from isoloss_operator.cluster.client import PREDICTION, SWEEP, ResourceKey
+from isoloss_operator.cluster.client import PREDICTION, SWEEP, ResourceKey, Unavailable
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.observation import PublishedAnswer
+from isoloss_operator.decide.observation import ObservedPrediction, PublishedAnswer
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.reconcile.memory import Memory, carry_out
+from isoloss_operator.reconcile.memory import UNANSWERED_PASSES, Memory, carry_out
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.sweep import SweepSteps
@@ -90,3 +91,32 @@ def test_an_answer_that_is_withdrawn_does_not_stay_where_nothing_may_be_publishe
     plan = replace(decide_prediction(world), page=None)
     assert carried_out(simulator, world, plan).publish_error
     assert simulator.config_maps == ({} if goes else stored)
+
+
+def test_while_a_webhook_for_config_maps_is_down_the_answer_is_shown() -> None:
+    """As when its quota is full: a new prediction had no answer for as long as it was."""
+
+    def down(*_: object) -> None:
+        raise Unavailable('POST configmaps: 500 failed calling webhook "x"', 500)
+
+    services = services_of(Simulator())
+    services.cluster = SimpleNamespace(create=down)
+    world, steps = predictions.observed(), PredictionSteps(services)
+    plan = replace(decide_prediction(world), page=None)
+    owner = Owner(PREDICTION, world.namespace, world.name, world.uid)
+    key = ResourceKey(PREDICTION, world.namespace, world.name)
+    resource = Resource(key, owner, {"metadata": {"generation": 1}}, Memory(world.uid))
+
+    def passes(observed: ObservedPrediction) -> bool:
+        return carry_out(resource.memory, 1, lambda: steps.apply(resource, observed, plan))
+
+    with pytest.raises(Unavailable):
+        passes(world)
+    resource.memory.unanswered = UNANSWERED_PASSES
+    assert not passes(world)
+    error = resource.memory.publish_error
+    assert 'webhook "x"' in error
+    assert resource.memory.publish_error_may_pass
+    resource.memory.unanswered = 0  # that pass has come to its end
+    assert not passes(replace(world, publish_error=error))
+    assert resource.memory.publish_error == error
