@@ -236,17 +236,55 @@ def test_white_space_that_an_added_token_takes_is_lost(
     assert found.lost_bytes == lost
 
 
-def test_words_that_are_added_outside_of_tokenizer_json_are_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "tokenizer", of_letters(LETTERS))
-    for word, special in (("<pad>", True), ("abc", False)):
-        added = {"99": {"content": word, "special": special}}
-        described = {"eos_token": builders.END, "added_tokens_decoder": added}
-        (folder / "tokenizer_config.json").write_text(json.dumps(described))
-        if special:
-            load_tokenizer(builders.uri(folder))
-            continue
-        with pytest.raises(BadData, match=r"adds 'abc', which tokenizer\.json does not have"):
-            load_tokenizer(builders.uri(folder))
+OF_CONFIG = "tokenizer_config.json"
+ADDED: dict[str, tuple[dict[str, Any], str]] = {
+    "a word": (
+        {OF_CONFIG: {"added_tokens_decoder": {"99": {"content": "abc"}}}},
+        f"{OF_CONFIG} adds 'abc', which tokenizer.json does not have",
+    ),
+    "a special token": (
+        {OF_CONFIG: {"added_tokens_decoder": {"9": {"content": "<pad>", "special": True}}}},
+        "",
+    ),
+    "a word that takes the space before it": (
+        {OF_CONFIG: {"added_tokens_decoder": {"9": {"content": "the", "lstrip": True}}}},
+        f"{OF_CONFIG} adds 'the',.*another way .lstrip",
+    ),
+    "a word of tokenizer.json": (
+        {OF_CONFIG: {"added_tokens_decoder": {"9": {"content": "the", "lstrip": False}}}},
+        "",
+    ),
+    "a word of an older export": (
+        {"added_tokens.json": {"the": 28, "abc": 29}},
+        "added_tokens.json adds 'abc'",
+    ),
+    "a special token of an older export": (
+        {"added_tokens.json": {"é": 29}, "special_tokens_map.json": {"pad_token": "é"}},
+        "",
+    ),
+    "an older list beside the newer one, which alone is read": (
+        {"added_tokens.json": {"abc": 29}, OF_CONFIG: {"added_tokens_decoder": {}}},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADDED)
+def test_words_that_are_added_outside_of_tokenizer_json_are_refused(
+    tmp_path: Path, case: str
+) -> None:
+    tokenizer = of_letters(LETTERS)
+    tokenizer.add_tokens(["the"])
+    folder = written(tmp_path / "tokenizer", tokenizer)
+    files, words = ADDED[case]
+    for name, content in files.items():
+        end = {"eos_token": builders.END} if name == OF_CONFIG else {}
+        (folder / name).write_text(json.dumps({**end, **content}))
+    if not words:
+        load_tokenizer(builders.uri(folder))
+        return
+    with pytest.raises(BadData, match=words):
+        load_tokenizer(builders.uri(folder))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,7 +185,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     _check_size(folder, len(vocabulary))
-    _check_added(folder, vocabulary)
+    _check_added(folder, tokenizer)
     digest = content_key({"behaviour": behaviour, "end_token": end_token})
     return TextTokenizer(
         tokenizer=tokenizer,
@@ -220,15 +220,31 @@ def _check_size(folder: Store, entries: int) -> None:
         )
 
 
-def _check_added(folder: Store, vocabulary: Collection[str]) -> None:
-    """Raises BadData(TokenizerNotLoadable) for words that other files add to tokenizer.json, as transformers does."""
-    listed = read_json(folder, "tokenizer_config.json").get("added_tokens_decoder")
-    for token in listed.values() if isinstance(listed, dict) else ():
-        is_word = isinstance(token, dict) and not token.get("special")
-        if is_word and (word := token.get("content")) not in vocabulary:
+def _check_added(folder: Store, tokenizer: Tokenizer) -> None:
+    """Raises BadData(TokenizerNotLoadable) for words that other files add to tokenizer.json, or describe in another way, as
+    transformers reads them; those of added_tokens.json, of older exports, where tokenizer_config.json lists none."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    added = {each.content: each for each in tokenizer.get_added_tokens_decoder().values()}
+    described = read_json(folder, file := "tokenizer_config.json")
+    listed = described.get("added_tokens_decoder")
+    if not isinstance(listed, dict):
+        special = json.dumps([described, read_json(folder, "special_tokens_map.json")])
+        words = [*read_json(folder, file := "added_tokens.json")]
+        listed = {word: {"content": word, "special": json.dumps(word) in special} for word in words}
+    for token in listed.values():
+        if not isinstance(token, dict) or token.get("special"):
+            continue
+        word = token.get("content")
+        differs = [
+            name
+            for name in ("lstrip", "rstrip", "single_word")
+            if word in added and token.get(name, theirs := getattr(added[word], name)) != theirs
+        ]
+        if differs or word not in vocabulary:
+            how = f"in another way ({differs[0]})" if differs else "as one token"
             raise _bad(
-                f"{folder.uri}: tokenizer_config.json adds {word!r}, which tokenizer.json does not have: transformers would read "
-                "it as one token. Write both again: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+                f"{folder.uri}: {file} adds {word!r}, which tokenizer.json does not have so: transformers would read it {how}. "
+                "Write both again: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
             )
 
 
