@@ -36,7 +36,7 @@ from isoloss_contract.records import (
     PrepareTask,
 )
 from isoloss_contract.store import Store, StoreUnavailable
-from isoloss_trainer.corpus import CorpusFile, find_files, read_documents
+from isoloss_trainer.corpus import CorpusFile, Document, find_files, read_documents
 from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
@@ -371,6 +371,22 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
         "NoFiles",
         "x.jsonl.gz: one is usually the other, compressed",
     ),
+    "a file beside its export in another format": (
+        lambda p: [
+            (p / "x.jsonl").write_bytes(lines(GOOD)),
+            write_parquet(p / "x.parquet", GOOD),
+        ],
+        "NoFiles",
+        "x.parquet: one is usually the other, compressed, in another format",
+    ),
+    "a link to another file": (
+        lambda p: [
+            (p / "x.jsonl").write_bytes(lines(GOOD)),
+            (p / "latest.jsonl").symlink_to(p / "x.jsonl"),
+        ],
+        "NoFiles",
+        "x.jsonl: one is usually the other, compressed, in another format or as a link",
+    ),
     "two columns of one name": (
         lambda p: pyarrow.parquet.write_table(
             pyarrow.table([GOOD, GOOD], ["text", "text"]), p / "x.parquet"
@@ -401,6 +417,16 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
     ),
     "a row is no object": ({"x.jsonl": b"[1]\n"}, "BadRow", "row 1"),
     "not JSON": ({"x.jsonl": b"{oops\n"}, "BadJson", "row 1"),
+    "a row with two texts": (
+        {"x.jsonl": b'{"text": "one", "n": 1, "text": "two"}\n'},
+        "BadJson",
+        "row 1: the key 'text' is there twice",
+    ),
+    "two texts in a list": (
+        {"x.json": b'[{"text": "one", "text": "two"}]'},
+        "BadJson",
+        "x.json: the key 'text' is there twice",
+    ),
     "brackets without end": ({"x.json": b"[" * 100_000}, "BadJson", "x.json"),
     "braces without end": ({"x.json": b'{"a":' * 100_000}, "BadJson", "x.json"),
     "invalid UTF-8": (
@@ -805,9 +831,35 @@ def test_text_that_is_stored_as_bytes_is_read(tmp_path: Path, kind: pyarrow.Data
     """As Spark, DuckDB and ClickHouse write it without the mark of text."""
     texts = pyarrow.array([text.encode() for text in GOOD], kind)
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "x.parquet")
-    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/*.parquet", text_field="text")
-    filesystem, (file,) = find_files(source)
-    assert list(read_documents(filesystem, file, "text")) == GOOD
+    assert read_all(f"{uri(tmp_path)}/*.parquet") == GOOD
+
+
+def test_text_of_a_column_that_is_not_utf_8_is_one_bad_document(tmp_path: Path) -> None:
+    """A Parquet column of strings may hold any bytes."""
+    binary = pyarrow.array([*(text.encode() for text in GOOD), b"\xff"])
+    texts = pyarrow.StringArray.from_buffers(len(binary), *binary.buffers()[1:])
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "x.parquet")
+    *found, last = read_all(f"{uri(tmp_path)}/*")
+    assert found == GOOD
+    assert str(last).endswith("x.parquet: row 61: not UTF-8 at byte 0")
+
+
+def read_all(pattern: str) -> list[Document]:
+    source = DomainSource(name="text", uri=pattern, text_field="text")
+    filesystem, files = find_files(source)
+    return [each for file in files for each in read_documents(filesystem, file, "text")]
+
+
+def test_links_are_read_but_for_those_to_folders_below_a_search(tmp_path: Path) -> None:
+    write_json_lines(tmp_path / "there" / "x.jsonl", GOOD)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.jsonl").symlink_to(tmp_path / "there" / "x.jsonl")
+    os.mkfifo(tmp_path / "in" / "pipe.jsonl")
+    assert read_all(f"{uri(tmp_path)}/in/**/*.jsonl") == GOOD
+    (tmp_path / "in" / "there").symlink_to(tmp_path / "there")
+    assert read_all(f"{uri(tmp_path)}/in/there/*") == GOOD
+    with pytest.raises(BadData, match=r"in/there, whose files would be left out: .*links"):
+        read_all(f"{uri(tmp_path)}/in/**/*.jsonl")
 
 
 def test_folders_that_others_put_beside_data_are_no_data(tmp_path: Path) -> None:
@@ -874,7 +926,7 @@ def test_grouping_files_looks_at_each_once() -> None:
             looks += name == "bytes"
             return super().__getattribute__(name)
 
-    files = [Counted(f"{number}", 1000, f"{number}", ".txt", "") for number in range(500)]
+    files = [Counted(f"{number}", 1000, f"{number}", ".txt", "", "") for number in range(500)]
     source = DomainSource(name="text", uri="file:///x", text_field="text")
     (unit,) = find_units(source, LocalFileSystem(), list(files), "")
     assert len(unit.files) == 500

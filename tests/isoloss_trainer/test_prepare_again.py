@@ -71,6 +71,12 @@ def rewritten(path: Path, texts: list[str]) -> None:
     os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
 
 
+def test_a_file_of_equal_size_and_time_on_a_volume_is_another(sources: Path) -> None:
+    first = prepared_for(sources, "first")
+    rewritten(sources / "b.jsonl", TEXTS[60:100][::-1])
+    assert prepared_for(sources, "second").prepare_key != first.prepare_key
+
+
 def test_the_same_sources_are_adopted_as_they_are(sources: Path) -> None:
     first = prepared_for(sources, "first")
     task = task_of(sources, "second")

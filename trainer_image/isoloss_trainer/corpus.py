@@ -2,15 +2,19 @@
 anything fsspec reads (also `hf://datasets/...`). Streams; errors name file and row."""
 
 import gzip
+import hashlib
 import io
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
 import fsspec
 
+from isoloss_contract import json_text
 from isoloss_contract.records import DomainSource, preparation
 from isoloss_contract.store import StoreUnavailable
 from isoloss_trainer.hub import limit_silence
@@ -40,6 +44,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """Of a file system. Files are read in ranges, and some S3 servers send the whole object's checksum with each."""
 TAGS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified")
 """What storage says of a file that changes with its content: S3, Google Cloud Storage, the Hugging Face hub, volumes."""
+END_BYTES = 4096
 TOO_WIDE = "requires too much memory"
 """What zstd says of a frame whose window is above 128 MiB."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
@@ -60,9 +65,13 @@ class CorpusFile:
     path: str
     bytes: int
     identity: str
-    """Changes when the file's content changes, as reported by the storage (size, tag, time)."""
+    """Changes when the file's content changes, as reported by the storage (size, tag); on a volume, which has no tags, by
+    size, time and both ends. Inodes and times of change say nothing there: some mounts number anew, and a mount with an
+    fsGroup touches every file. A change between the ends that keeps the time is not seen."""
     format: str
     compression: str
+    real: str
+    """Its path, or where that leads as a link."""
 
     @property
     def plain(self) -> str:
@@ -97,37 +106,49 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
             continue
         if info.get("type") == "directory":
             folders.append(path.rstrip("/"))
-        elif not _is_marker(path, info, found):
+        elif not (_is_marker(path, info, found) or _is_pipe(info)):
             paths.append(path)
     if any(path.endswith(".arrow") for path in paths):
         paths = [path for path in paths if not path.endswith(BESIDE_ARROW)]
-    files = [_describe(path, found[path], source) for path in paths]
+    files = [_describe(filesystem, path, found[path], source) for path in paths]
     if not files:
         raise BadData("NoFiles", _why_none(source.uri, found), field)
-    _refuse_packed_twice(files, source)
+    _refuse_twice(files, source)
     unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
+    unread += _linked_folders(filesystem, pattern)
     if unread and _has_files(filesystem, unread[0]):
         raise BadData(
             "NoFiles",
             f"{source.uri} matches the folder {unread[0]}, whose files would be left out: name files "
-            f"alone, or those in folders with /* or /** at the end",
+            f"alone, or those in folders with /* or /** at the end; links to folders are not followed",
             field,
         )
     return filesystem, files
 
 
-def _refuse_packed_twice(files: Sequence[CorpusFile], source: DomainSource) -> None:
-    """Raises BadData for a file beside its compressed form, as gzip --keep leaves it: its text would be there twice."""
+def _linked_folders(filesystem: fsspec.AbstractFileSystem, pattern: str) -> list[str]:
+    """Those below a folder that is searched, which are passed over."""
+    above, searched, _ = pattern.partition("**")
+    if not searched or "file" not in filesystem.protocol:
+        return []
+    found = filesystem.glob(f"{above}**", detail=True)
+    links = [path for path, info in found.items() if info.get("islink") and filesystem.isdir(path)]
+    return [path for path in links if not _is_beside_data(path, pattern)]
+
+
+def _refuse_twice(files: Sequence[CorpusFile], source: DomainSource) -> None:
+    """Raises BadData for a file beside its compressed form, as gzip --keep leaves it, an export in another format, or a link
+    to it: its text would be there twice."""
     seen: dict[str, str] = {}
     for file in files:
-        if other := seen.get(file.plain):
-            raise BadData(
-                "NoFiles",
-                f"{source.uri} matches {other} and {file.path}: one is usually the other, compressed, and its documents "
-                "would count twice. Name only one of them, or move one away",
-                f"domains.{source.name}.uri",
-            )
-        seen[file.plain] = file.path
+        for name in {file.real, file.plain.rpartition(".")[0]}:
+            if (other := seen.setdefault(name, file.path)) != file.path:
+                raise BadData(
+                    "NoFiles",
+                    f"{source.uri} matches {other} and {file.path}: one is usually the other, compressed, in another format or "
+                    "as a link, and its documents would count twice. Name only one of them, or move one away",
+                    f"domains.{source.name}.uri",
+                )
 
 
 def refuse_shared(
@@ -137,15 +158,16 @@ def refuse_shared(
     seen: dict[tuple[str, str, str], tuple[DomainSource, CorpusFile]] = {}
     for source, filesystem, files in domains:
         for file in files:
-            key = type(filesystem).__name__, file.plain, source.text_field
-            other, same = seen.setdefault(key, (source, file))
-            if other is not source:
-                raise BadData(
-                    "NoFiles",
-                    f"domain {other.name} reads {same.path} and domain {source.name} {file.path}: its documents would count "
-                    "twice. Change one of the patterns so that each file is in one domain",
-                    f"domains.{source.name}.uri",
-                )
+            for name in {file.plain, file.real}:
+                key = type(filesystem).__name__, name, source.text_field
+                other, same = seen.setdefault(key, (source, file))
+                if other is not source:
+                    raise BadData(
+                        "NoFiles",
+                        f"domain {other.name} reads {same.path} and domain {source.name} {file.path}: its documents would "
+                        "count twice. Change one of the patterns so that each file is in one domain",
+                        f"domains.{source.name}.uri",
+                    )
 
 
 def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
@@ -155,6 +177,11 @@ def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> 
         return True
     is_empty = not info.get("size")
     return is_empty and any(other.startswith(f"{path}/") for other in found)
+
+
+def _is_pipe(info: Mapping[str, Any]) -> bool:
+    """Or a socket: reading one waits for ever. Links are called so, too."""
+    return info.get("type") == "other" and not info.get("islink")
 
 
 def _has_files(filesystem: fsspec.AbstractFileSystem, folder: str) -> bool:
@@ -176,7 +203,9 @@ def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
     return f"nothing matches {uri}"
 
 
-def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFile:
+def _describe(
+    filesystem: fsspec.AbstractFileSystem, path: str, info: dict[str, Any], source: DomainSource
+) -> CorpusFile:
     kind, compression = preparation.endings(path)
     if not kind:
         raise BadData(
@@ -184,9 +213,21 @@ def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFi
             f"{path}: expected {preparation.IN_WORDS}{preparation.known_other_form(path)}",
             f"domains.{source.name}.uri",
         )
-    tag = next((info[name] for name in TAGS if info.get(name)), None)
+    tags = [(name, info[name]) for name in TAGS if info.get(name)]
+    name, tag = tags[0] if tags else ("", None)
     size = int(info.get("size") or 0)
-    return CorpusFile(path, size, f"{path}:{size}:{tag}", kind, compression)
+    if name == "mtime":  # which may be set, as rsync and tar do
+        with suppress(OSError):  # reading says what is wrong
+            tag = f"{tag}:{_ends(filesystem, path, size)}"
+    real = os.path.realpath(path) if info.get("islink") else path
+    return CorpusFile(path, size, f"{path}:{size}:{tag}", kind, compression, real)
+
+
+def _ends(filesystem: fsspec.AbstractFileSystem, path: str, size: int) -> str:
+    with filesystem.open(path, "rb") as file:
+        start = file.read(END_BYTES)
+        file.seek(max(0, size - END_BYTES))
+        return hashlib.sha256(start + file.read(END_BYTES)).hexdigest()[:16]
 
 
 def read_documents(
@@ -316,7 +357,7 @@ def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Docu
 
 def _json_list(content: bytes, file: CorpusFile, field: str) -> Iterator[Document]:
     try:
-        rows = json.loads(_decode(content.removeprefix(MARK), file.path))
+        rows = json_text.read_json(_decode(content.removeprefix(MARK), file.path))
     except (ValueError, RecursionError) as error:
         raise BadData("BadJson", f"{file.path}: {error}") from error
     for number, row in enumerate(rows, 1):
@@ -363,7 +404,10 @@ def _of_lines(lines: Iterator[bytes], file: CorpusFile, field: str) -> Iterator[
 
 def _text_of_line(line: bytes, field: str, where: str) -> str:
     try:
-        row = json.loads(_decode(line, where))
+        text = _decode(line, where)
+        # The careful reader takes half as long again: only where a key may be there twice.
+        may_repeat = text.count(f'{field.rpartition(".")[2]}"') > 1
+        row = json_text.read_json(text) if may_repeat else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument("BadJson", f"{where}: {error}") from error
     return _text_of(row, field, where)
@@ -424,11 +468,19 @@ def _arrow(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document
 def _rows(batches: Any, path: Sequence[str], field: str, file: CorpusFile) -> Iterator[Document]:
     number = 0
     for batch in batches:
-        for value in batch.column(path[0]).to_pylist():
+        for cell in batch.column(path[0]):
             number += 1
-            for name in path[1:]:
-                value = None if value is None else value[name]
-            yield _or_bad(_checked_text, value, field, f"{file.path}: row {number}")
+            yield _or_bad(_text_of_cell, cell, path, field, f"{file.path}: row {number}")
+
+
+def _text_of_cell(cell: Any, path: Sequence[str], field: str, where: str) -> str:
+    try:
+        value = cell.as_py()
+    except UnicodeDecodeError as error:  # a column of text may hold any bytes
+        raise BadDocument("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
+    for name in path[1:]:
+        value = None if value is None else value[name]
+    return _checked_text(value, field, where)
 
 
 def _path(schema: Any, field: str, file: CorpusFile) -> list[str]:
