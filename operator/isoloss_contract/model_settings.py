@@ -28,8 +28,19 @@ SWITCHES: Final = (
     "use_alibi",
     "parallel_attn",
     "use_parallel_residual",
+    "qk_norm",
+    "use_qk_norm",
+    "qk_layernorm",
 )
 """Without effect if zero or false."""
+WINDOWS: Final = (
+    "sliding_window",
+    "sliding_window_size",
+    "window_size",
+    "attention_window_size",
+    "attention_chunk_size",
+)
+"""Tokens that attention sees, without effect if a sequence has no more."""
 MEASURED_QUANTIZATIONS: Final = ("fp8", "mxfp8", "mxfp4")
 """Those of quantization_config.quant_method whose weights the trainer reads."""
 
@@ -44,9 +55,9 @@ def has_effect(name: str, settings: Mapping[str, Any], sequence_length: int) -> 
         return bool(value != 1)
     if name in SWITCHES:
         return bool(value)
-    if name == "sliding_window":
+    if name in WINDOWS:
         used = settings.get("use_sliding_window", True)
-        return bool(value and used and value < sequence_length)
+        return bool(value and used and isinstance(value, int) and value < sequence_length)
     if name == "no_rope_layers":
         return not all(value)
     return False

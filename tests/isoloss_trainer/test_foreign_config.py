@@ -10,7 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from isoloss_trainer.foreign_model import contradiction, load_network, load_shapes
+from isoloss_trainer.foreign_model import (
+    ForeignModel,
+    contradiction,
+    load_network,
+    load_shapes,
+)
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadData
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH, uri
@@ -45,6 +50,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architectures": ["MistralForCausalLM"]}, "MistralForCausalLM.*llama"),
     "windows": ({"sliding_window": SEQUENCE_LENGTH - 1}, "sliding_window is 31"),
     "part of a head with positions": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    "the same in rope_parameters": (
+        {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor is 0.5",
+    ),
+    "chunks": ({"attention_chunk_size": 8}, "attention_chunk_size is 8"),
+    "norms of queries and keys": ({"use_qk_norm": True}, "use_qk_norm"),
     "layers without positions": ({"no_rope_layers": [1, 0]}, "no_rope_layers"),
     "a cap on logits": ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30"),
     "a cap on scores": ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
@@ -120,6 +131,30 @@ def test_a_setting_that_transformers_would_pass_over_is_refused_by_name(
 def test_a_setting_without_effect_is_passed_over(tmp_path: Path, case: str) -> None:
     folder = saved(tmp_path, LLAMA, WITHOUT_EFFECT[case])
     load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"return_dict": False, "output_hidden_states": True},
+        {"_attn_implementation": "flash_attention_2"},
+        {"attn_implementation": "flash_attention_2"},
+    ],
+    ids=str,
+)
+def test_how_another_machine_computed_does_not_matter(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = saved(tmp_path, LLAMA, changes)
+    load_shapes(folder, uri(folder), torch.float32, SEQUENCE_LENGTH)
+    model = ForeignModel(load_network(folder, uri(folder), torch.float32), SEQUENCE_LENGTH)
+    tokens = torch.arange(SEQUENCE_LENGTH + 1)[None]
+    network = build_network(LLAMA, seed=0)
+    theirs = network(tokens[:, :-1]).logits[0]
+    expected = torch.nn.functional.cross_entropy(theirs, tokens[0, 1:])
+    assert model.token_losses(tokens[:, :-1], tokens[:, 1:]).mean() == pytest.approx(
+        float(expected), abs=1e-5
+    )
 
 
 def test_no_family_of_transformers_contradicts_itself() -> None:

@@ -103,6 +103,31 @@ def test_a_table_of_positions_takes_part_in_no_product(kind: str) -> None:
     assert many.other > few.other
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "aria_text", "moe_num_experts": 4, "moe_topk": 1},
+        {
+            "model_type": "gemma4_text",
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "moe_intermediate_size": 16,
+            "top_k_experts": 1,
+            "hidden_size_per_layer_input": 0,
+        },
+    ],
+    ids=lambda config: config["model_type"],
+)
+def test_experts_of_a_token_are_counted_by_any_name(config: dict[str, Any]) -> None:
+    shape = {**LLAMA, **config, "num_hidden_layers": 2}
+    with torch.device("meta"):
+        network = build_network(shape)
+    experts = sum(p.numel() for name, p in network.named_parameters() if ".experts." in name)
+    counts = count_parameters(network)
+    assert experts
+    assert counts.body_total - counts.body_active == experts * 3 // 4
+
+
 @pytest.mark.parametrize("key", ["attention_dropout", "router_jitter_noise"])
 def test_random_numbers_in_training_are_refused_by_the_operator_and_by_the_trainer(
     key: str,

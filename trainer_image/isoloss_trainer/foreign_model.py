@@ -167,10 +167,8 @@ def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int
     would read sequences of this length in another way than config.json says."""
     described = _refuse_remote_code(folder, uri)
     model_class = _model_class(str(described["model_type"]))
-    from transformers import AutoConfig
-
     with _named(uri), torch.device("meta"):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = _config(folder)
         _refuse_encoders(config, uri)
         _refuse_contradiction(described, config, uri, sequence_length)
         network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
@@ -187,11 +185,20 @@ def check_config(folder: Path, uri: str, sequence_length: int) -> None:
     """Raises BadData(NotACheckpoint) if transformers would read sequences of this length in another way than config.json
     says."""
     described = _refuse_remote_code(folder, uri)
+    with _named(uri):
+        config = _config(folder)
+    _refuse_contradiction(described, config, uri, sequence_length)
+
+
+def _config(folder: Path) -> Any:
+    """What transformers makes of config.json, but for how the machine that wrote it computed, and in which form models answer."""
     from transformers import AutoConfig
 
-    with _named(uri):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    _refuse_contradiction(described, config, uri, sequence_length)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config._attn_implementation = None
+    for each in (config, config.get_text_config()):
+        each.return_dict = True
+    return config
 
 
 def _refuse_contradiction(
@@ -260,7 +267,7 @@ def load_network(
         raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
     _refuse_other_positions(folder, uri, network)
     _refuse_untied(network, uri)
-    if config is not None:
+    if block_scales.is_in_blocks(described):
         # What is not in blocks keeps the type that it is stored in.
         for parameter in network.parameters():
             parameter.data = parameter.data.to(dtype)
@@ -326,22 +333,20 @@ def _refuse_incomplete(report: Mapping[str, Any], uri: str) -> None:
 
 @contextmanager
 def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterator[Any]:
-    """The configuration to load a checkpoint by whose weights have scales of blocks, as the numbers that they stand for on
-    every machine; None for any other."""
+    """The configuration to load a checkpoint by: weights that have scales of blocks, as the numbers that they stand for on
+    every machine."""
+    config = _config(folder)
     if not block_scales.is_in_blocks(described):
         try:
-            yield None
+            yield config
         except ImportError as error:
             why = model_settings.quantization_refusal(described)
             if why is None:
                 raise
             raise _not_a_checkpoint(f"{uri}: {why}") from error
         return
-    from transformers import AutoConfig
-
     block = block_scales.block_size(described)
     _check_scales(folder, uri, block)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     config.quantization_config = {**described["quantization_config"], "dequantize": True}
     with block_scales.dequantizing(block):
         yield config
@@ -658,6 +663,9 @@ def _rope(settings: Mapping[str, Any], config: Any) -> str | None:
 def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> Iterator[str]:
     """Settings that change what a model computes, and that the source of this one does not name."""
     kind, source = config.model_type, _source(config)
+    rope, part = settings.get("rope_parameters"), "partial_rotary_factor"
+    if isinstance(rope, dict) and part in rope:
+        settings = {part: rope[part], **settings}
     given = {name for name, each in settings.items() if each is not None and name not in source}
     for names in SYNONYMS:
         # Generic code reads rope_theta.

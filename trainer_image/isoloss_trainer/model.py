@@ -25,6 +25,8 @@ ROUTERS = ("DeepseekV3TopkRouter", "Glm4MoeTopkRouter")
 """Those that choose among groups of experts, and then among the experts in them."""
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 """What configs call the tokens of the longest sequence that a model reads."""
+CHOSEN = ("num_experts_per_tok", "moe_topk", "top_k_experts")
+"""What configs call the experts of a token: of all families, of Aria, of Gemma 4."""
 COUNTED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -346,7 +348,8 @@ def count_parameters(network: Any) -> ParameterCounts:
             other += parameter.numel()
         elif ".experts." in name and parameter.dim() == 3:
             total += parameter.numel()
-            active += parameter.numel() // parameter.shape[0] * config.num_experts_per_tok
+            chosen = next(found for name in CHOSEN if (found := getattr(config, name, None)))
+            active += parameter.numel() // parameter.shape[0] * chosen
         elif parameter.dim() >= 2 and "embed" not in name and not name.endswith("bias"):
             total += parameter.numel()
             active += parameter.numel()

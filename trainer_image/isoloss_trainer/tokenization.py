@@ -230,7 +230,9 @@ def _check_added(folder: Store, tokenizer: Tokenizer) -> None:
     if not isinstance(listed, dict):
         special = json.dumps([described, read_json(folder, "special_tokens_map.json")])
         words = [*read_json(folder, file := "added_tokens.json")]
-        listed = {word: {"content": word, "special": json.dumps(word) in special} for word in words}
+        listed = {
+            word: {"content": word, "special": json.dumps(word) in special} for word in words
+        }
     for token in listed.values():
         if not isinstance(token, dict) or token.get("special"):
             continue
