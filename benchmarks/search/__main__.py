@@ -65,6 +65,7 @@ def compare(
     ways = {
         scores.EXHAUSTIVE: strategies.exhaustive(sweep),
         scores.SEQUENTIAL: strategies.sequential(options)(sweep),
+        scores.ONE_RULE: strategies.one_rule(additions, fit)(sweep),
     }
     return [scores.judge(sweep, name, way, fit) for name, way in ways.items()]
 
@@ -75,6 +76,8 @@ def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     for group in ("dense", "mixtures", "synthetic", ""):
         chosen = [r for r in results if group in r[0].sweep and r[0].place != "outside"]
         yield from _line_of(f"{group or 'all'}: {scores.SEQUENTIAL}", chosen)
+        rule = [(r[0], r[2]) for r in chosen]
+        yield from _line_of(f"{group or 'all'}: {scores.ONE_RULE}", rule)
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])

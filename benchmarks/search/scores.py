@@ -14,7 +14,7 @@ from benchmarks.search.sweeps import KnownSweep, Target
 from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss_operator.planning.search_cost import MEASURED, PARALLELISM, MeasuredShare
 
-EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
+EXHAUSTIVE, SEQUENTIAL, ONE_RULE = "Exhaustive", "Sequential", "one rule"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _judged(
 
 HEADER = (
     f"{'':38s} {'sweeps':>6s} {'FLOPs':>11s} {'trained':>7s} {'refused':>8s} {'instead':>8s} "
-    f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s}"
+    f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s} {'elapsed':>9s} {'L(C)':>5s}"
 )
 
 
@@ -111,7 +111,8 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts sweeps that only Exhaustive answers, "instead" those that only this
     strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
     size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
-    inside the 80% intervals.
+    inside the 80% intervals. "elapsed" is the time with the most Jobs of PARALLELISM over that of the whole grids, mean / worst, and
+    "L(C)" counts sweeps with a loss-compute law.
     """
     here = [(a.here, b.here) for a, b in zip(base, found, strict=True) if a.here and b.here]
     beyond = [
@@ -121,11 +122,13 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     instead = sum(a.here is None and b.here is not None for a, b in zip(base, found, strict=True))
     held = [held for b in found if b.here for held in b.here.held]
     shares = [result.share for result in found]
+    times = [b.elapsed[-1] / a.elapsed[-1] for a, b in zip(base, found, strict=True)]
     return (
         f"{name:38s} {len(found):6d} {np.mean(shares):5.2f}/{np.max(shares):5.2f} "
         f"{np.mean([result.trained_share for result in found]):7.2f} {refused:8d} {instead:8d} {_added(here):>13s} {_added(beyond):>13s} "
         f"{_mean([abs(b.log_rate - a.log_rate) for a, b in here]):6.2f} "
-        f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%}"
+        f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%} "
+        f"{np.mean(times):5.2f}/{np.max(times):.2f} {sum(b.places_checkpoints for b in found):5d}"
     )
 
 
