@@ -54,6 +54,11 @@ def numbers_of(table: Table) -> Numbers:
         for column in LABELS
         if any(map(text_of, table.columns.get(column, ())))
     }
+    if "optimizer" in labels:  # AdamW and adamw are one
+        spelt: dict[str, str] = {}
+        labels["optimizer"] = [
+            spelt.setdefault(name.lower(), name) for name in labels["optimizer"]
+        ]
     return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
 
 

@@ -50,6 +50,12 @@ def test_optimizer_and_seed_of_each_run_are_read(column: str) -> None:
     assert [getattr(run, column) for run in table.runs] == ["1", "2"]
 
 
+def test_an_optimizer_in_other_capitals_is_no_other_one() -> None:
+    cells = ["AdamW"] * 3 + ["adamw"] * (len(good_rows()) - 3)
+    table = parse_table(with_column("optimizer", cells), "runs.csv")
+    assert [run.optimizer for run in table.runs] == ["AdamW", "AdamW"]
+
+
 def test_runs_of_a_table_that_names_seeds_are_of_one_configuration_where_settings_are_equal() -> (
     None
 ):
