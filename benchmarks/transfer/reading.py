@@ -10,9 +10,10 @@ import numpy as np
 from benchmarks.science.judging import Reading
 from benchmarks.transfer import design, grids
 from isoloss.laws import Array, Composition, Point
-from isoloss.laws.answer.composition import FADE, composed
+from isoloss.laws.answer.composition import composed
 from isoloss.laws.answer.question import Question
 from isoloss.laws.model import Interval
+from isoloss.usual import FADE
 
 LARGEST_ERROR = 0.2
 """Standard error of ln LR above which an optimum does not count."""
