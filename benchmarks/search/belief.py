@@ -33,7 +33,6 @@ from isoloss.usual import (
     USUAL_BATCH_EXPONENTS,
     USUAL_CURVATURE,
     USUAL_NOISE,
-    USUAL_RATE_EXPONENT,
     USUAL_SIZE_CURVATURE,
     USUAL_TOKEN_CURVATURE,
     USUAL_TOKEN_SLOPE,
@@ -188,7 +187,7 @@ class Belief:
 _EXPONENTS = np.array(
     [
         [RATE_SIZE_EXPONENT, USUAL_BATCH_EXPONENTS[0]],
-        [USUAL_RATE_EXPONENT, USUAL_BATCH_EXPONENTS[1]],
+        [0.0, USUAL_BATCH_EXPONENTS[1]],
     ]
 )
 """(2, 2): of N and of D, of ln LR and ln B."""

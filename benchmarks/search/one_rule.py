@@ -19,11 +19,10 @@ import numpy as np
 from benchmarks.search.belief import SHARES, WINDOW, Belief, independent, window
 from isoloss.laws import FitOptions
 from isoloss.laws.arrays import Array, Flags, Indices
-from isoloss.laws.data.trajectories import FEWEST_RUNS
 from isoloss.numbers import to_significant_digits
 from isoloss.search import Point, Seen, Size
 from isoloss.search.lattice import grid_points
-from isoloss.usual import USUAL_STEP
+from isoloss.usual import FEWEST_RUNS, USUAL_STEP
 
 RUNGS = len(SHARES)
 TARGET = 40.0

@@ -8,6 +8,19 @@ from typing import Final
 
 import numpy as np
 
+# ------------------------------------------------------------------------ equal, enough and sure
+
+SAME_VALUE: Final = 0.002
+"""Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
+FEWEST_RUNS: Final = 3
+"""Runs that show a minimum: of a size, or of one batch size. As many batch sizes show a bend over them."""
+FEWEST_SIZES: Final = 2
+"""That show a trend over sizes."""
+SURELY: Final = 3.0
+"""Standard errors beyond which a difference is no chance, where many are looked at."""
+USUAL_FREEDOM: Final = 2
+"""Degrees of freedom that what is usual adds to those that a sweep shows."""
+
 # ------------------------------------------------------------------------------------------- noise
 
 USUAL_NOISE: Final = 0.003
@@ -92,6 +105,8 @@ USUAL_ASYMMETRY: Final = np.array([0.45, 0.31, 0.40, 0.24])
 Root mean square of both published sweeps: 0.64, -0.04, -0.43, 0.32 (dense) and -0.05, 0.44, -0.36, -0.10 (mixtures),
 each known to 0.05. A grid of three values a hyperparameter shows little of them.
 """
+FARTHEST_CUBIC: Final = 2.0
+"""|ln x| from the optimum at which a cubic term stops to grow."""
 CATCHES_UP: Final = 0.13
 """ln tokens per ln D by which a run gains on one of e times smaller batch: USUAL_CURVATURE times an optimum that grows
 as D^0.45, as on the published sweeps."""
@@ -115,6 +130,8 @@ STEEP_SCATTER: Final = 0.036
 Both published sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31 and 0.42), by
 0.055 and 0.07 along them (0.14 and 0.20).
 """
+SHARED_SCATTER: Final = 0.5
+"""Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 EXPONENT_SCATTER: Final = np.array([0.02, 0.05])
 """Scatter over sizes of the exponents of D that LR and B follow: 0.03 and none of LR, 0.055 and 0.05 of B in both published
 sweeps, size by size and noise apart.

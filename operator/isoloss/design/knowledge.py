@@ -39,10 +39,7 @@ from isoloss.design.setting import (
     token_slope,
     usual_ends,
 )
-from isoloss.laws import Array
-from isoloss.laws.model import DEFAULTS
-from isoloss.laws.surface.random_effects import SHARED as SHARED_SCATTER
-from isoloss.laws.surface.skew import FARTHEST
+from isoloss.laws import Array, FitOptions
 
 CELLS_PER_OCTAVE = 2
 """Token counts that are read of each run, per factor of 2: a fit cuts runs of twenty times their first evaluation at eight."""
@@ -67,7 +64,7 @@ class Outlook:
 
     def factors(self) -> tuple[float, float]:
         """By what factor learning rate and batch size may be off on either side, at the level of intervals."""
-        reach = NormalDist().inv_cdf(0.5 + DEFAULTS.interval / 2)
+        reach = NormalDist().inv_cdf(0.5 + FitOptions().interval / 2)
         rate, batch = np.exp(reach * np.sqrt(np.diag(self.covariance)))
         return float(rate), float(batch)
 
@@ -227,7 +224,10 @@ class Knowledge:
         n = log_params - self.centre[0]
         d = (log_tokens - self.centre[1])[:, None]
         u, v = x.T
-        fu, fv = np.clip(u, -FARTHEST, FARTHEST), np.clip(v, -FARTHEST, FARTHEST)
+        fu, fv = (
+            np.clip(u, -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC),
+            np.clip(v, -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC),
+        )
         size = round(log_params, 6)
         columns: dict[Block, Array] = {
             self.blocks[0]: np.stack([0.5 * u**2, u * v, 0.5 * v**2], axis=1),
@@ -272,7 +272,9 @@ class Knowledge:
         if kind in ("size", "cell"):
             scatter = self.setting.scatter
             if self.own_runs:
-                return scatter * (1.0 - SHARED_SCATTER if kind == "cell" else SHARED_SCATTER)
+                return scatter * (
+                    1.0 - usual.SHARED_SCATTER if kind == "cell" else usual.SHARED_SCATTER
+                )
             own = np.full(2, usual.TOKEN_CURVATURE_SCATTER)
             return _diagonal([scatter, np.diag(usual.EXPONENT_SCATTER**2), np.diag(own**2)])
         if kind == CUBIC:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws import results
-from isoloss.laws.data.trajectories import FEWEST_RUNS, Collected, Trajectory
+from isoloss.laws.data.trajectories import Collected, Trajectory
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
@@ -14,6 +14,7 @@ from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Run, Status
+from isoloss.usual import FEWEST_RUNS
 
 ONE_TOKEN_COUNT = (
     "Every size was evaluated at one number of tokens, so the runs do not show the effect of tokens at one size. The joint surface "

@@ -14,9 +14,6 @@ DECIDING = 200
 DECIDE = slice(1 + DECIDING)
 """The estimate and those draws."""
 
-SURELY = 3.0
-"""Standard errors beyond which a difference is no chance, where many are looked at."""
-
 
 class DrawSource:
     """Random numbers whose first axis is draws: the estimate, then DECIDING draws that no seed changes.

@@ -6,13 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from isoloss.laws.bootstrap import SURELY
 from isoloss.laws.data.cells import LATER
 from isoloss.laws.data.outliers import NAMED_NATS
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import RISE_NATS, Trajectory
 from isoloss.laws.results import SurfaceLaw
-from isoloss.usual import USUAL_SLOPES
+from isoloss.usual import SURELY, USUAL_SLOPES
 
 CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""

@@ -8,10 +8,7 @@ import math
 from dataclasses import dataclass
 
 from isoloss.laws.arrays import Count, NotNegative
-from isoloss.usual import USUAL_NOISE
-
-USUAL_FREEDOM = 2
-"""Degrees of freedom that what is usual adds to those that a sweep shows."""
+from isoloss.usual import USUAL_FREEDOM, USUAL_NOISE
 
 
 @dataclass(frozen=True)

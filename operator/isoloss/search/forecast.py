@@ -15,8 +15,8 @@ import numpy as np
 
 from isoloss import usual
 from isoloss.laws import Run
-from isoloss.laws.bootstrap import SURELY
 from isoloss.search.model import Point
+from isoloss.usual import SURELY
 
 FEWEST_SHARE = 0.3
 """Share of the size's tokens below which no point is judged, as ranks that early do not last, and of those that runs have in common from

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from isoloss.laws.data.copies import SAME_VALUE
 from isoloss.numbers import to_significant_digits
 from isoloss.search.model import Point, Seen, Size
-from isoloss.usual import USUAL_STEP
+from isoloss.usual import SAME_VALUE, USUAL_STEP
 
 LEAST_STEP = 0.6
 """ln units between a cell and its neighbour: nearer cells differ by less than runs do from seed to seed."""

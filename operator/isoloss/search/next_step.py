@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from isoloss.laws import Screened, screen, surface_residual
-from isoloss.laws.surface.joint_fit import FEWEST_SIZES
 from isoloss.search import aiming, model, racing
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.state import REACHED, RUNGS, State
-from isoloss.usual import LEAST_NOISE, USUAL_STEP
+from isoloss.usual import FEWEST_SIZES, LEAST_NOISE, USUAL_STEP
 from isoloss_contract.ledger import IntentAction
 
 DIAGONAL = 1.5

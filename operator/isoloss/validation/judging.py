@@ -15,12 +15,7 @@ from isoloss.formatting import batch_size as batch_text
 from isoloss.formatting import learning_rate as rate_text
 from isoloss.formatting import loss as loss_text
 from isoloss.formatting import number
-from isoloss.laws.arrays import LARGEST_QUANTITY
-from isoloss.laws.bootstrap import DECIDING, SURELY
-from isoloss.laws.data.copies import SAME_VALUE
-from isoloss.laws.data.trajectories import FEWEST_RUNS
-from isoloss.laws.model import DEFAULTS
-from isoloss.usual import AT_THE_ANSWER, FEWEST_STEPS
+from isoloss.usual import AT_THE_ANSWER, FEWEST_RUNS, FEWEST_STEPS, SAME_VALUE, SURELY
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
@@ -30,7 +25,7 @@ from isoloss.validation.probes import BEYOND_NOISE, SURE_OF_SIDE, InvalidProbes,
 
 TOLERANCE = 0.01
 """Nats at the full budget that an answer may lose and still hold: a tenth of the tokens, as is usual."""
-CONFIDENCE = DEFAULTS.interval
+CONFIDENCE = engine.FitOptions().interval
 """Probability from which on an answer's regret counts as tolerated, or as not."""
 ANYWHERE = 1.5
 """Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
@@ -193,7 +188,7 @@ def judge(
         moved = _moved(found.minimum, prior, at_probes, seed)
         # What diverges in a short run diverges in a long one.
         inside = within.holds(moved)
-        if inside.sum() < DECIDING:
+        if inside.sum() < DRAWS // 10:
             return None
         return _OptimumDraws(moved[inside] - _log_given(answer), found.curvature[inside])
 
@@ -308,7 +303,7 @@ def _prior(answer: engine.Prediction, *, rate_alone: bool) -> Normal:
         mean = np.log(np.array([each.value for each in intervals], dtype=float))
     reach = NormalDist().inv_cdf(0.5 + answer.interval_level / 2)
     widths = [
-        float(np.log(each.high / max(each.low, 1.0 / LARGEST_QUANTITY))) / (2.0 * reach)
+        float(np.log(each.high / max(each.low, np.finfo(float).tiny))) / (2.0 * reach)
         for each in intervals
     ]
     return Normal(np.asarray(mean, dtype=float), np.clip(widths, SAME_VALUE, ANYWHERE))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from isoloss import laws as engine
-from isoloss.laws.data.copies import SAME_VALUE
+from isoloss.usual import SAME_VALUE
 
 
 def answer_at(

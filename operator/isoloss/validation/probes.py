@@ -9,8 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws import Array, Laws, Run, RunNoise
-from isoloss.laws.run_noise import USUAL_FREEDOM
-from isoloss.usual import FEWEST_STEPS, MOST_NOISE, USUAL_NOISE
+from isoloss.usual import FEWEST_STEPS, MOST_NOISE, USUAL_FREEDOM, USUAL_NOISE
 
 SURE_OF_SIDE = 0.975
 """Probability from which on the better answer lies on one side."""

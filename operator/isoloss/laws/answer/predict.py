@@ -36,7 +36,7 @@ from isoloss.laws.prediction import (
     Refused,
 )
 from isoloss.laws.results import StableRate
-from isoloss.laws.surface.joint_fit import FEWEST_SIZES
+from isoloss.usual import FEWEST_SIZES
 
 FROM_SCRATCH = (
     "The total compute was given: the answer is that of a run from scratch. Training a checkpoint further wants a lower "

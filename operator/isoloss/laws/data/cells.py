@@ -16,8 +16,8 @@ from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.copies import SAME_TOKENS
 from isoloss.laws.data.smoothing import DENSE
-from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory
-from isoloss.usual import USUAL_SLOPE
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.usual import FEWEST_RUNS, USUAL_SLOPE
 
 HIGHEST_FLOOR = 0.95
 """Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""

@@ -6,9 +6,8 @@ import numpy as np
 
 from isoloss.laws.arrays import ROUNDING, Array
 from isoloss.laws.model import Run
+from isoloss.usual import SAME_VALUE
 
-SAME_VALUE = 0.002
-"""Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 SAME_TOKENS = 0.005
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 FEWEST_SHARED = 2

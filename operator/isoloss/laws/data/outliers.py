@@ -21,7 +21,6 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.data.cells import Cell, late_cells
-from isoloss.laws.data.copies import SAME_VALUE
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.quadratic import (
@@ -32,7 +31,7 @@ from isoloss.laws.quadratic import (
     is_determined,
     quadratic_terms,
 )
-from isoloss.usual import USUAL_RUN_NOISE, USUAL_SLOPE
+from isoloss.usual import SAME_VALUE, USUAL_RUN_NOISE, USUAL_SLOPE
 
 WINDOW = NEAR[-1] * USUAL_SLOPE
 """Range of ln L above a cell's best: there the parabola's own error is as large as the noise."""

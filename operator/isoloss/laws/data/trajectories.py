@@ -25,9 +25,8 @@ from isoloss.laws.data.smoothing import DENSE, smoothed, smoother_at
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
+from isoloss.usual import FEWEST_RUNS
 
-FEWEST_RUNS = 3
-"""Runs that show a minimum: of a size, or of one batch size. As many batch sizes show a bend over them."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 LARGEST_LOSS_RATIO = 1.5

@@ -10,7 +10,7 @@ from isoloss.formatting import counted
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import HyperparameterCurve, LossCurve
-from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory, has_few_runs
+from isoloss.laws.data.trajectories import Trajectory, has_few_runs
 from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, choose_levels, read_size, too_few_levels
@@ -26,6 +26,7 @@ from isoloss.laws.iso_loss.optima import (
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
+from isoloss.usual import FEWEST_RUNS
 
 
 @dataclass(frozen=True)

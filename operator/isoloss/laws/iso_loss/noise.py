@@ -16,8 +16,7 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Refusal
-from isoloss.laws.run_noise import USUAL_FREEDOM
-from isoloss.usual import USUAL_RUN_NOISE
+from isoloss.usual import USUAL_FREEDOM, USUAL_RUN_NOISE
 
 RUNS_AT_ONCE = 16
 

@@ -27,11 +27,11 @@ from isoloss.laws.quadratic import (
     vertex_of,
 )
 from isoloss.laws.results import SurfaceLaw
-from isoloss.laws.surface.joint_fit import FEWEST_SIZES
 from isoloss.laws.surface.law import surface_law
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, trends
 from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.laws.surface.uncertainty import CLEAR, Uncertainty
+from isoloss.usual import FEWEST_SIZES
 
 
 def fit_joint_surface(

@@ -24,10 +24,7 @@ from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, Valley, cubic_at, fit_valley, quadratic
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape
-from isoloss.usual import USUAL_SCATTER
-
-FEWEST_SIZES = 2
-"""That show a trend over sizes."""
+from isoloss.usual import FEWEST_SIZES, USUAL_SCATTER
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,10 @@ import numpy as np
 from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.noise import Noise
-from isoloss.usual import MEAN_CURVATURE_SHARE
+from isoloss.usual import MEAN_CURVATURE_SHARE, SHARED_SCATTER
 
 SCALES = np.exp(np.linspace(np.log(0.05), np.log(5.0), 16))
 """Grid of the scale of u and v in usual ones, whose prior is half-normal with scale 1 (Gelman 2006)."""
-SHARED = 0.5
-"""Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class LinearFit:
         for points in self.sizes:
             if self.own_runs:
                 cells = len(np.unique(self.levels.group[points]))
-                blocks += [SHARED * own, *([(1.0 - SHARED) * own] * cells)]
+                blocks += [SHARED_SCATTER * own, *([(1.0 - SHARED_SCATTER) * own] * cells)]
             else:
                 blocks += [own, np.diag(usual.exponents**2), np.diag(usual.token_curvatures**2)]
         ends = np.cumsum([len(block) for block in blocks])

@@ -18,7 +18,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, Cell, make_cells
-from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory
+from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import BELIEVED
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason, Status
@@ -28,10 +28,12 @@ from isoloss.laws.results import LawError, RateAtBatchLaw
 from isoloss.laws.surface.joint_fit import usual_end
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.random_effects import LinearFit, Usual, posterior
-from isoloss.laws.surface.skew import FARTHEST, Cubic, Valley, fit_valley
+from isoloss.laws.surface.skew import Cubic, Valley, fit_valley
 from isoloss.laws.surface.uncertainty import CLEAR, have_own_runs
 from isoloss.usual import (
     EXPONENT_SCATTER,
+    FARTHEST_CUBIC,
+    FEWEST_RUNS,
     RATE_EXPONENT_ERROR,
     TOKEN_CURVATURE_SCATTER,
     USUAL_ASYMMETRY,
@@ -203,7 +205,7 @@ def _valley(points: _Points, x: Array, where: Array) -> Valley:
         if curvature <= 0.0:
             return Cubic(np.zeros((len(x), 0)), np.zeros(0))
         optimum = -(slope + where @ np.array(others)) / curvature
-        cubic = np.clip(x - optimum, -FARTHEST, FARTHEST)[:, None] ** 3 / 6
+        cubic = np.clip(x - optimum, -FARTHEST_CUBIC, FARTHEST_CUBIC)[:, None] ** 3 / 6
         return Cubic(cubic, (USUAL_ASYMMETRY[:1] * curvature) ** 2)
 
     taken = design.shape[1] + int(points.size.max()) + 1

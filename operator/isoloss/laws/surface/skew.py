@@ -22,15 +22,13 @@ from isoloss.laws.arrays import ROUNDING, Array, Indices
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
-from isoloss.usual import USUAL_ASYMMETRY
+from isoloss.usual import FARTHEST_CUBIC, USUAL_ASYMMETRY
 
 TURNS = 6
 CONVERGED = 1e-3
 """Share of itself by which no coefficient moves any more in a turn."""
 SETTLED = 0.1
 """Share of the largest coefficient by which the last turn may move any."""
-FARTHEST = 2.0
-"""|ln x| from the optimum at which a cubic term stops to grow."""
 
 
 class Points(NamedTuple):
@@ -158,8 +156,8 @@ def cubic_at(points: Points, coefficients: Array) -> Cubic:
     if not convex:
         return Cubic(np.zeros((len(points.n), 0)), np.zeros(0))
     where = np.stack([np.ones_like(points.n), points.n, points.d])
-    u = np.clip(points.x - law[:PER_QUANTITY] @ where, -FARTHEST, FARTHEST)
-    v = np.clip(points.y - law[PER_QUANTITY:] @ where, -FARTHEST, FARTHEST)
+    u = np.clip(points.x - law[:PER_QUANTITY] @ where, -FARTHEST_CUBIC, FARTHEST_CUBIC)
+    v = np.clip(points.y - law[PER_QUANTITY:] @ where, -FARTHEST_CUBIC, FARTHEST_CUBIC)
     xx, yy = coefficients[Shape.XX], coefficients[Shape.YY]
     mixed = np.sqrt(xx * yy)
     return Cubic(
