@@ -153,7 +153,7 @@ def test_how_another_machine_computed_does_not_matter(
     theirs = network(tokens[:, :-1]).logits[0]
     expected = torch.nn.functional.cross_entropy(theirs, tokens[0, 1:])
     assert model.token_losses(tokens[:, :-1], tokens[:, 1:]).mean() == pytest.approx(
-        float(expected), abs=1e-5
+        expected.item(), abs=1e-5
     )
 
 
