@@ -224,10 +224,7 @@ class Knowledge:
         n = log_params - self.centre[0]
         d = (log_tokens - self.centre[1])[:, None]
         u, v = x.T
-        fu, fv = (
-            np.clip(u, -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC),
-            np.clip(v, -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC),
-        )
+        fu, fv = np.clip((u, v), -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC)
         size = round(log_params, 6)
         columns: dict[Block, Array] = {
             self.blocks[0]: np.stack([0.5 * u**2, u * v, 0.5 * v**2], axis=1),

@@ -15,7 +15,7 @@ from isoloss.formatting import batch_size as batch_text
 from isoloss.formatting import learning_rate as rate_text
 from isoloss.formatting import loss as loss_text
 from isoloss.formatting import number
-from isoloss.usual import AT_THE_ANSWER, FEWEST_RUNS, FEWEST_STEPS, SAME_VALUE, SURELY
+from isoloss.usual import AT_THE_ANSWER, FEWEST_STEPS, SAME_VALUE, SURELY
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
@@ -29,6 +29,10 @@ CONFIDENCE = engine.FitOptions().interval
 """Probability from which on an answer's regret counts as tolerated, or as not."""
 ANYWHERE = 1.5
 """Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
+FEWEST_INSIDE = DRAWS // 10
+"""Draws of the optimum at the full budget that are on the answer's side of all probes that diverged."""
+FEWEST_PROBES = 3
+"""That did not diverge: the answer and one neighbour along each axis."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ def judge(
         moved = _moved(found.minimum, prior, at_probes, seed)
         # What diverges in a short run diverges in a long one.
         inside = within.holds(moved)
-        if inside.sum() < DRAWS // 10:
+        if inside.sum() < FEWEST_INSIDE:
             return None
         return _OptimumDraws(moved[inside] - _log_given(answer), found.curvature[inside])
 
@@ -245,7 +249,7 @@ def _lacking(varied: engine.Array) -> str:
         for axis, values in zip(("learning rate", "batch size"), varied.T, strict=False)
         if len(values) > 0 and np.ptp(values) <= 0.0
     ]
-    few = [f"at least {FEWEST_RUNS} are needed"] if len(varied) < FEWEST_RUNS else []
+    few = [f"at least {FEWEST_PROBES} are needed"] if len(varied) < FEWEST_PROBES else []
     return "".join(f"; {each}" for each in (*few, *alike))
 
 

@@ -395,10 +395,9 @@ def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
     # The cause before the symptom: a preempted trainer may exit with any code.
     if pod.disruption:
         return FailureClass.INTERRUPTED
+    # For its own limits of disk: for its node's it is a disruption.
     if pod.reason == _EVICTED and pod.exit_code is not None:
-        return (
-            FailureClass.STORAGE
-        )  # for its own limits of disk: for its node's it is a disruption
+        return FailureClass.STORAGE
     if pod.reason in _INTERRUPTING_POD_REASONS:
         return FailureClass.INTERRUPTED
     if pod.reason == _DEADLINE and pod.exit_code != ExitCode.INTERRUPTED:
