@@ -3,8 +3,7 @@
 The law is a line over ln D. Where the best learning rate or batch size visibly bends over tokens, as after a warm-up or
 where a batch size saturates, a line through whole runs is off at their end, which is what answers are for. A line through their
 last part is off by much less there, and from there on. Where no bend shows, whole runs tell the exponents of D far better;
-where too few runs of a size came that far, it would be lost. Where that part still bends, its last part is better again, but
-does not tell how far it bends itself: its interval keeps the bend of the longer one.
+where too few runs of a size came that far, it would be lost. Where that part still bends, its last part is better again.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ def fit_late_if_bent(
     for earliest in (LATE, LATER):
         if not found[0].fit.is_convex or not found[0].curves_over_tokens:
             break
-        later = _from(earliest, trajectories, {c.log_params for c in cells}, found[0])
+        later = _from(earliest, trajectories, {c.log_params for c in cells})
         if later is None:
             break
         found = later
@@ -39,11 +38,11 @@ def fit_late_if_bent(
 
 
 def _from(
-    earliest: float, trajectories: Sequence[Trajectory], sizes: set[float], longer: Uncertainty
+    earliest: float, trajectories: Sequence[Trajectory], sizes: set[float]
 ) -> tuple[Uncertainty, list[Cell]] | None:
     """Through the part of these sizes' runs from `earliest` on; None if it has no optimum, or not all of them."""
     cells = [c for c in make_cells(trajectories, earliest=earliest) if c.log_params in sizes]
     fit = fit_surface(trajectories, cells)
     if isinstance(fit, Refusal) or not fit.is_convex or set(fit.sizes) != sizes:
         return None
-    return Uncertainty(fit, longer), cells
+    return Uncertainty(fit), cells

@@ -56,8 +56,6 @@ class Uncertainty:
     """Of one fit, which must be convex; everything is computed when first asked for."""
 
     fit: SurfaceFit
-    longer: Uncertainty | None = None
-    """That of a longer part of the runs, if these were cut (token_range.py)."""
 
     @property
     def law(self) -> Array:
@@ -106,27 +104,7 @@ class Uncertainty:
     @cached_property
     def _before_published(self) -> Array:
         """(10, 10) the same before published exponents."""
-        return self.posterior.about(self._of_curvatures) + self._curvature_of_longer_runs
-
-    @property
-    def _curvature_of_longer_runs(self) -> Array:
-        """(10, 10) what a longer part of the runs shows of a bend over tokens, beyond what this one does.
-
-        The short part's line is better there, but its bend is lost in noise: the error falls by less than a smaller one would say.
-        """
-        if self.longer is None:
-            return np.zeros_like(self.posterior.moments)
-        longer, shown = (
-            np.diag(each.posterior.about(self._of_curvatures))[TOKEN_CURVATURES]
-            for each in (self.longer, self)
-        )
-        more = np.maximum(longer - shown, 0.0)
-        linear = self.linear
-        bends = linear.shifts * linear.log_tokens[:, None] ** 2
-        moved = np.zeros((len(self.posterior.moments), len(more)))
-        moved[: len(LawTerm)] = linear.to_law @ (linear.solver @ bends)
-        moved[TOKEN_CURVATURES] = np.eye(len(more))
-        return np.asarray(moved * more @ moved.T, dtype=float)
+        return self.posterior.about(self._of_curvatures)
 
     @property
     def law_covariance(self) -> Array:
