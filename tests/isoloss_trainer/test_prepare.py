@@ -387,6 +387,23 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
         "NoFiles",
         "x.jsonl: one is usually the other, compressed, in another format or as a link",
     ),
+    "a file under two names": (
+        lambda p: [
+            (p / "x.jsonl").write_bytes(lines(GOOD)),
+            (p / "latest.jsonl").hardlink_to(p / "x.jsonl"),
+        ],
+        "NoFiles",
+        "x.jsonl: one is usually the other, compressed, in another format or as a link",
+    ),
+    "a file of two names and a link to it": (
+        lambda p: [
+            (p.parent / "x.jsonl").write_bytes(lines(GOOD)),
+            (p / "x.jsonl").hardlink_to(p.parent / "x.jsonl"),
+            (p / "latest.jsonl").symlink_to(p.parent / "x.jsonl"),
+        ],
+        "NoFiles",
+        "x.jsonl: one is usually the other, compressed, in another format or as a link",
+    ),
     "two columns of one name": (
         lambda p: pyarrow.parquet.write_table(
             pyarrow.table([GOOD, GOOD], ["text", "text"]), p / "x.parquet"
@@ -419,6 +436,11 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
     "not JSON": ({"x.jsonl": b"{oops\n"}, "BadJson", "row 1"),
     "a row with two texts": (
         {"x.jsonl": b'{"text": "one", "n": 1, "text": "two"}\n'},
+        "BadJson",
+        "row 1: the key 'text' is there twice",
+    ),
+    "a row with two texts, the second in an escaped key": (
+        {"x.jsonl": b'{"text": "one", "te\\u0078t": "two"}\n'},
         "BadJson",
         "row 1: the key 'text' is there twice",
     ),

@@ -71,7 +71,7 @@ class CorpusFile:
     format: str
     compression: str
     real: str
-    """Its path, or where that leads as a link."""
+    """Its path, or where that leads as a link; the same for all names of one file."""
 
     @property
     def plain(self) -> str:
@@ -220,6 +220,10 @@ def _describe(
         with suppress(OSError):  # reading says what is wrong
             tag = f"{tag}:{_ends(filesystem, path, size)}"
     real = os.path.realpath(path) if info.get("islink") else path
+    if "nlink" in info:  # on a volume, where a file may have several names
+        with suppress(OSError):
+            facts = os.stat(real)
+            real = f"{facts.st_dev}:{facts.st_ino}" if facts.st_nlink > 1 else real
     return CorpusFile(path, size, f"{path}:{size}:{tag}", kind, compression, real)
 
 
@@ -405,8 +409,8 @@ def _of_lines(lines: Iterator[bytes], file: CorpusFile, field: str) -> Iterator[
 def _text_of_line(line: bytes, field: str, where: str) -> str:
     try:
         text = _decode(line, where)
-        # The careful reader takes half as long again: only where a key may be there twice.
-        may_repeat = text.count(f'{field.rpartition(".")[2]}"') > 1
+        # The careful reader takes half as long again: only where a key may be there twice, or in escapes.
+        may_repeat = "\\u" in text or text.count(f'{field.rpartition(".")[2]}"') > 1
         row = json_text.read_json(text) if may_repeat else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument("BadJson", f"{where}: {error}") from error
