@@ -71,6 +71,9 @@ def test_an_exported_point_has_its_loss_and_generates(
     assert tokenizer.decode(written[0].tolist()).startswith("Bada")
 
 
+LONG = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+
+
 @pytest.mark.parametrize(
     ("config", "found"),
     [
@@ -94,6 +97,16 @@ def test_an_exported_point_has_its_loss_and_generates(
                 "rope_scaling": {"rope_type": "linear", "factor": 8.0},
                 "rope_local_base_freq": 1e4,
             },
+        ),
+        (
+            {
+                "model_type": "phi3",
+                "original_max_position_embeddings": 16,
+                "rope_parameters": {"rope_theta": 1e4, "rope_type": "longrope", **LONG}
+                | {"original_max_position_embeddings": 16},
+            },
+            # transformers 4.57 refuses a fourth setting.
+            {"rope_theta": 1e4, "rope_scaling": {"type": "longrope", **LONG}},
         ),
         ({"rope_parameters": {"rope_theta": 2.0}, "rope_theta": 1.0}, {}),
         ({"num_local_experts": 8}, {"num_experts": 8}),

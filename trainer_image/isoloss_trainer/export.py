@@ -22,6 +22,8 @@ from isoloss_trainer.tokenization import FILES, MAX_TOKENIZER_BYTES, load_tokeni
 Weights = Literal["raw", "averaged"]
 UNSCALED = ("rope_theta", "partial_rotary_factor")
 """Settings of rope_parameters that were on their own before it."""
+OF_LONGROPE = ("rope_type", "original_max_position_embeddings")
+"""Those that older versions have elsewhere for Phi-3."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -105,6 +107,10 @@ def older_names(config: Mapping[str, Any]) -> dict[str, Any]:
     found |= {name: rotation[name] for name in UNSCALED if name in rotation}
     if scaling.get("rope_type", "default") != "default":
         found["rope_scaling"] = scaling
+    if scaling.get("rope_type") == "longrope" and config.get("model_type") == "phi3":
+        # Its class refuses any but these three; the tokens before scaling stand beside.
+        own = {name: scaling[name] for name in scaling if name not in OF_LONGROPE}
+        found["rope_scaling"] = {"type": "longrope", **own}
     if "num_local_experts" in config:
         found["num_experts"] = config["num_local_experts"]
     return {name: value for name, value in found.items() if name not in config}
