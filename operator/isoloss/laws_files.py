@@ -67,7 +67,7 @@ def _local(source: str) -> str:
     try:
         if path.stat().st_size > MAX_LAWS_BYTES:
             raise BadInput(f"{source}: larger than {MAX_LAWS_BYTES} bytes")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except OSError as error:
         raise BadInput(f"{source}: {why_unreadable(path, error)}") from error
     except UnicodeDecodeError as error:

@@ -278,6 +278,28 @@ UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: _edit_index(f, lambda index: index.pop("weight_map")),
         r"model\.safetensors\.index\.json: no weight_map",
     ),
+    "an index of no names": (
+        lambda f: _edit_index(f, lambda index: index["weight_map"].clear()),
+        r"model\.safetensors\.index\.json: its weight_map is empty",
+    ),
+    "an index behind a byte order mark": (
+        lambda f: (
+            _edit_index(f, lambda _: None),
+            _replace(f / "model.safetensors.index.json", "{", "\ufeff{"),
+        ),
+        r"model\.safetensors\.index\.json: .*BOM",
+    ),
+    "a configuration behind a byte order mark": (
+        lambda f: _replace(f / "config.json", "{", "\ufeff{"),
+        r"model/config\.json: .*BOM",
+    ),
+    "a pointer of Git LFS": (
+        lambda f: (
+            _edit_index(f, lambda _: None),
+            max(f.glob("model-0*")).write_text("version https://git-lfs\n"),
+        ),
+        r"model-(\d+)-of-\1\.safetensors: no safetensors file, or not all of it .*copy it again",
+    ),
     "a shard that is not there": (
         lambda f: _edit_index(f, lambda index: index["weight_map"].update({"x": "y.safetensors"})),
         r"no y\.safetensors, which model\.safetensors\.index\.json names",

@@ -25,6 +25,7 @@ from tests.support import published_configs
 SCALED = {"factor": 4.0, "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", **SCALED}
 DEFAULT = {"rope_theta": 10_000.0, "rope_type": "default"}
+OLMO3 = {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], "rope_parameters": ...}
 EPS, ACT = "rms_norm_eps", "hidden_act"
 OF_SEVERAL = ("gemma4_assistant", "musicgen", "musicgen_melody")
 """Families whose configuration takes those of other models."""
@@ -83,6 +84,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_parameters": ..., "rope_base": 500_000},
         "rope_base is 500000.*rope_theta, which would be 10000",
     ),
+    "a base of rope for layers with windows": (
+        {**OLMO3, "rope_theta": 10_000.0},
+        r"rope_theta is 10000\.0, and transformers' olmo3 reads 500000\.0 for sliding_attention",
+    ),
 }  # fmt: skip
 WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     "a window of a whole sequence": {"sliding_window": SEQUENCE_LENGTH},
@@ -98,6 +103,7 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "rope_scaling": YARN,
         "rope_parameters": {**YARN, "rope_theta": 10_000.0},
     },
+    "the base of rope that layers with windows have": {**OLMO3, "rope_theta": 500_000},
     "what no model computes with": {"pretraining_tp": 2, "note": "ours"},
 }
 

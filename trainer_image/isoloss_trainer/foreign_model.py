@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from isoloss_contract import model_settings
 from isoloss_contract.json_text import RepeatedKey, read_json
@@ -143,12 +143,16 @@ def _indexed(file: Path, uri: str) -> list[str]:
     """The files that an index names, in order. Raises BadData(NotACheckpoint) for one that transformers cannot read."""
     where = f"{uri}/{INDEX}"
     try:
-        index = read_json(file.read_bytes())
+        index = read_json(file.read_text("utf-8"))  # as transformers does, without a mark before it
         shards = sorted(set(index["weight_map"].values()))
     except RepeatedKey as error:
         raise _not_a_checkpoint(f"{where}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _not_a_checkpoint(f"{where}: no weight_map with a file for each weight") from error
+        raise _not_a_checkpoint(
+            f"{where}: no weight_map with a file for each weight ({str(error)[:100]})"
+        ) from error
+    if not shards:
+        raise _not_a_checkpoint(f"{where}: its weight_map is empty")
     if not isinstance(index.get("metadata"), dict):
         raise _not_a_checkpoint(
             f'{where}: no metadata, which transformers asks for: add "metadata": {{}}'
@@ -461,7 +465,7 @@ def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
     have one name for different tensors, of which transformers takes the last, whatever the index says."""
     seen: dict[str, str] = {}
     for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
-        with safe_open(folder / file, framework="pt") as tensors:
+        with _opened(folder / file, uri) as tensors:
             for name in tensors.keys():  # noqa: SIM118 (no mapping)
                 if (other := seen.setdefault(name, file)) != file:
                     with safe_open(folder / other, framework="pt") as former:
@@ -471,6 +475,17 @@ def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
                                 "not meant"
                             )
                 yield name, tensors.get_slice(name)
+
+
+def _opened(file: Path, uri: str) -> Any:
+    """Raises BadData(NotACheckpoint) with the file's name, of which the library says nothing."""
+    try:
+        return safe_open(file, framework="pt")
+    except SafetensorError as error:
+        raise _not_a_checkpoint(
+            f"{uri}/{file.name}: no safetensors file, or not all of it ({error}), as a pointer of Git LFS or a copy that was cut "
+            "short: copy it again"
+        ) from error
 
 
 def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
@@ -490,7 +505,7 @@ def _refuse_codes(folder: Path, uri: str) -> None:
 def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
     """Returns config.json. Raises BadData if it names no type of model, or one that needs remote code."""
     try:
-        config = read_json((folder / "config.json").read_bytes())
+        config = read_json((folder / "config.json").read_text("utf-8"))
         kind = config["model_type"]
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
@@ -657,7 +672,22 @@ def _rope(settings: Mapping[str, Any], config: Any) -> str | None:
     kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if kind not in (*ROPE_INIT_FUNCTIONS, "default", None):
         return f"transformers has no rope_type {kind!r}: it has {', '.join(ROPE_INIT_FUNCTIONS)}"
-    return model_settings.rope_contradiction(settings)
+    return model_settings.rope_contradiction(settings) or _base(settings, config)
+
+
+def _base(settings: Mapping[str, Any], config: Any) -> str | None:
+    """The base of rotary positions where transformers reads another one for some layers, or for all."""
+    theta, read = settings.get("rope_theta"), getattr(config, "rope_parameters", None) or {}
+    has_two = isinstance(getattr(config, "default_theta", None), dict)
+    if theta is None or settings.get("rope_parameters") or has_two:
+        return None
+    for layers, each in ({"all layers": read} if "rope_theta" in read else read).items():
+        if (base := each.get("rope_theta")) != theta:
+            return (
+                f"rope_theta is {theta}, and transformers' {config.model_type} reads {base} for {layers}: write rope_parameters, "
+                "with a rope_theta and a rope_type for each kind of layer"
+            )
+    return None
 
 
 def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> Iterator[str]:

@@ -255,6 +255,16 @@ def test_files_that_hold_no_laws_are_bad_input(
     assert says in isoloss("predict", path, "--total-flops", "1e20", "--json").error
 
 
+def test_laws_behind_a_byte_order_mark_are_read(
+    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
+) -> None:
+    """As editors on Windows save them."""
+    path = tmp_path / "laws.json"
+    isoloss("fit", synthetic_table, "--bootstrap-samples", 20, "--out", path)
+    path.write_text(path.read_text(), "utf-8-sig")
+    assert isoloss("predict", path, "--total-flops", "1e20", "--params", "1e9").code == 0
+
+
 def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(
     isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
