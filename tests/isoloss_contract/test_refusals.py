@@ -5,7 +5,14 @@ import secrets
 import pytest
 from aiohttp import web
 
-from isoloss_contract.store import NotFound, Patience, Store, StoreRefused, StoreUnavailable
+from isoloss_contract.store import (
+    NotFound,
+    Patience,
+    Store,
+    StoreRefused,
+    StoreUnavailable,
+    WriteConflict,
+)
 from tests.faults.injection import Fault, store_status
 from tests.isoloss_contract.conftest import BUCKET
 from tests.support.proxy import Call, Forward, Proxy
@@ -104,6 +111,22 @@ def test_any_other_refusal_of_a_conditional_write_is_not_blamed_on_conditions(
     with pytest.raises(StoreRefused, match=code) as caught:
         store.write_if("ledger", b"x", None)
     assert "conditional writes" not in str(caught.value)
+
+
+def test_an_object_that_cannot_be_made_where_nothing_is_is_said_to(
+    relay: Proxy, store: Store
+) -> None:
+    """As versitygw 1.8.0 answers over a delete marker. A conflict with another writer stays one."""
+    relay.handler = Fault(is_conditional, store_status(412, "PreconditionFailed"))
+    with pytest.raises(StoreRefused, match=r"is not there, and the store refuses.*delete marker"):
+        store.write_if("ledger", b"x", None)
+    relay.handler = Fault(is_conditional, store_status(409, "ConditionalRequestConflict"))
+    with pytest.raises(WriteConflict):
+        store.write_if("ledger", b"x", None)
+    store.write("ledger", b"y")
+    relay.handler = Fault(is_conditional, store_status(412, "PreconditionFailed"))
+    with pytest.raises(WriteConflict):
+        store.write_if("ledger", b"x", None)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,8 @@ def _indexed(file: Path, uri: str) -> list[str]:
     """The files that an index names, in order. Raises BadData(NotACheckpoint) for one that transformers cannot read."""
     where = f"{uri}/{INDEX}"
     try:
-        index = read_json(file.read_text("utf-8"))  # as transformers does, without a mark before it
+        # As transformers does: no mark before it.
+        index = read_json(file.read_text("utf-8"))
         shards = sorted(set(index["weight_map"].values()))
     except RepeatedKey as error:
         raise _not_a_checkpoint(f"{where}: {error}") from error

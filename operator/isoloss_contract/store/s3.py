@@ -22,7 +22,8 @@ from isoloss_contract.store.errors import Changed, Refused, Unusable
 Answer = TypeVar("Answer")
 Client = Any
 _ABSENT = ("NoSuchKey", "404")
-_CHANGED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+_UNTRUE = ("PreconditionFailed", "412")
+_CHANGED = (*_UNTRUE, "ConditionalRequestConflict", "409")
 _BEYOND = ("InvalidRange", "416")
 _DENIED = 403
 _FOREVER = (
@@ -135,6 +136,10 @@ class S3Backend:
 
         try:
             return self._ask(put)
+        except Changed as error:
+            if version is None and _code(error.__cause__) in _UNTRUE:
+                self._tell_hidden(path)
+            raise
         except Refused as error:
             if _code(error.__cause__) not in _WITHOUT_CONDITIONS:
                 raise
@@ -142,6 +147,16 @@ class S3Backend:
                 f"{error}. If it accepts other writes, it lacks conditional writes (If-Match, If-None-Match of PutObject), "
                 "which keep two writers from overwriting each other: use another store, or a newer version of it"
             ) from error.__cause__
+
+    def _tell_hidden(self, path: str) -> None:
+        """Raises Refused where nothing is, though an object was refused as there: trying again would go on for ever."""
+        try:
+            self._head(path)
+        except FileNotFoundError as error:
+            raise Refused(
+                "is not there, and the store refuses to make it: of a bucket that keeps versions, remove the delete marker of "
+                "this object (ListObjectVersions shows it)"
+            ) from error
 
     def version_marked(self, path: str, mark: str) -> str | None:
         """The version, if the object's metadata has the mark."""
