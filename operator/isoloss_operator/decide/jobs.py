@@ -295,7 +295,6 @@ _NODE_FAILURES = frozenset(
 # Pod status reasons with which the kubelet or a controller removes a pod, or never admits it.
 _INTERRUPTING_POD_REASONS = frozenset(
     {
-        "Evicted",
         "NodeAffinity",
         "NodeLost",
         "NodeShutdown",
@@ -402,7 +401,8 @@ def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
         return FailureClass.INTERRUPTED
     if pod.reason == _DEADLINE and pod.exit_code != ExitCode.INTERRUPTED:
         return FailureClass.DEADLINE
-    # Of a pod that the kubelet refuses (OutOfnvidia.com/gpu, TopologyAffinityError, ...) no container has a status.
+    # Of a pod that the kubelet refuses (OutOfnvidia.com/gpu, TopologyAffinityError, Evicted for the pressure on a node's disk
+    # or memory, ...) no container has a status.
     is_refused = pod.phase == "Failed" and pod.exit_code is None and bool(pod.reason)
     if (is_refused or pod.reason in _NODE_FAILURES) and not pod.deleting:
         return FailureClass.NODE_FAILURE

@@ -27,7 +27,9 @@ OUTCOMES: dict[tuple[FailureClass, bool], dict[str, ObservedJob]] = {
         "a disruption outranks the exit code it led to": failed(
             POINT, 1, pod_disruption="DeletionByTaintManager"
         ),
-        "evicted by kubelet": failed(POINT, None, pod_reason="Evicted"),
+        "evicted by kubelet": failed(
+            POINT, None, pod_reason="Evicted", pod_disruption="TerminationByKubelet"
+        ),
         "its node shut down": failed(POINT, None, pod_reason="Terminated"),
         "stopped in time at its pod's deadline": failed(
             POINT, ExitCode.INTERRUPTED, pod_reason="DeadlineExceeded"
@@ -40,6 +42,7 @@ OUTCOMES: dict[tuple[FailureClass, bool], dict[str, ObservedJob]] = {
     },
     (F.NODE_FAILURE, False): {
         "kubelet had no device for it": failed(POINT, None, pod_reason="OutOfnvidia.com/gpu"),
+        "kubelet refused it for the disk of its node": failed(POINT, None, pod_reason="Evicted"),
         "kubelet refused it": failed(POINT, None, pod_reason="TopologyAffinityError"),
         "the runtime could not start an init container": failed(
             POINT, 128, pod_reason="StartError", pod_init_container="fetch"
