@@ -54,9 +54,13 @@ def own_loss(checkpoint: Path, length: int) -> float:
     return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
 
 
+@pytest.mark.parametrize("name", ["held-out.jsonl", "r[1].jsonl", "r?.jsonl"])
 def test_the_loss_of_all_of_the_text_is_transformers_own(
-    checkpoint: Path, held_out: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, held_out: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Of the file that is named, even if its name reads as a pattern that others match."""
+    held_out = held_out.rename(held_out.with_name(name))
+    write_json_lines(held_out.with_name("rx.jsonl"), documents(3, 9_000))
     options = (*LENGTH, "--sequences", "100000", "--json")
     assert run(["measure", str(checkpoint), str(held_out), *options]) == 0
     found = json.loads(capsys.readouterr().out)

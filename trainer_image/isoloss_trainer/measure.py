@@ -3,6 +3,7 @@
 All of the text is held out: it is tokenized as a sweep does it, and evaluated as an evaluate pod does it.
 """
 
+import glob
 import io
 import json
 import shlex
@@ -168,7 +169,8 @@ def _prepared(
     tokenizer = load_tokenizer(tokenizer_uri, AT_A_TERMINAL)
     documents: dict[str, None] = {}
     bad = BadDocuments()
-    for uri in map(_uri, texts):
+    # A file that is there is meant, even if its name reads as a pattern.
+    for uri in (_uri(glob.escape(each) if Path(each).exists() else each) for each in texts):
         source = DomainSource(name=DOMAIN, uri=uri, text_field=text_field)
         filesystem, files = find_files(source)
         for file in files:
