@@ -1,21 +1,19 @@
 """Sequential search against training everything.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--sweeps N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--sweeps N] [--jobs 1] [--seeds 2] [--draw 0] [--parallelism 16]
 
 Sweeps are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
 remain) and synthetic surfaces with trajectories and noise. Both are charged for the tokens that they
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
 largest size and its tokens, and beyond (synthetic: at 10 times the compute; published: the dearest cell of a
-larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run;
-a search repeats runs as a sweep does by default, on synthetic surfaces alone: published sweeps have one seed.
+larger size, at most 10 times as dear). Exhaustive does not extend the grid.
 
 Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
 stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
 published token counts only: at the next one after what was asked for. Nothing between is made up. So a search sees
 more than it is charged for, by up to 70% of a point's tokens, and a second column has what was trained: the truth is between
-the two, and synthetic surfaces, where runs stop anywhere, show where. What this shows of pruning is therefore coarse;
-what it shows of aiming is not. Cells that no table has, and other seeds, are charged to all strategies as if they
-had been trained. A size costs 1.8 times the one before or more, except where all sizes are taken.
+the two, and synthetic surfaces, where runs stop anywhere, show where. Cells that no table has are charged to all strategies as if
+they had been trained. A size costs 1.8 times the one before or more, except where all sizes are taken.
 """
 
 from __future__ import annotations
@@ -36,14 +34,13 @@ from benchmarks.search.published import replay, replayed_sweeps
 from benchmarks.search.sweeps import KnownSweep, synthetic_sweeps
 from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
-from isoloss_operator.api import Search
 
 QUICK_EVERY = 24
 """Of the synthetic sweeps, how many a quick run skips to the next."""
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
-REPLICATES = Search().replicates
-"""What a sweep repeats by default."""
+JOBS = 16
+"""At a time."""
 
 
 def all_sweeps(data: str | None, seeds: int, draw: int = 0) -> Iterator[KnownSweep]:
@@ -55,17 +52,14 @@ def all_sweeps(data: str | None, seeds: int, draw: int = 0) -> Iterator[KnownSwe
     yield from synthetic_sweeps(range(draw * seeds, (draw + 1) * seeds))
 
 
-def compare(
-    sweep: KnownSweep, replicates: int = REPLICATES, samples: int = 60
-) -> list[scores.Result]:
-    """Both in one sweep; a search repeats runs where the sweep has other seeds."""
+def compare(sweep: KnownSweep, jobs: int = JOBS, samples: int = 60) -> list[scores.Result]:
+    """Both in one sweep."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(sweep.sizes)
-    options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
+    options = SearchOptions(max_added_points=additions, jobs=jobs, fit=fit)
     ways = {
         scores.EXHAUSTIVE: strategies.exhaustive(sweep),
         scores.SEQUENTIAL: strategies.sequential(options)(sweep),
-        scores.ONE_RULE: strategies.one_rule(additions, fit)(sweep),
     }
     return [scores.judge(sweep, name, way, fit) for name, way in ways.items()]
 
@@ -75,9 +69,7 @@ def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     yield scores.HEADER
     for group in ("dense", "mixtures", "synthetic", ""):
         chosen = [r for r in results if group in r[0].sweep and r[0].place != "outside"]
-        yield from _line_of(f"{group or 'all'}: {scores.SEQUENTIAL}", chosen)
-        rule = [(r[0], r[2]) for r in chosen]
-        yield from _line_of(f"{group or 'all'}: {scores.ONE_RULE}", rule)
+        yield from _line_of(group or "all", chosen)
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])
@@ -108,14 +100,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="sweeps at a time")
     parser.add_argument("--seeds", type=int, default=2, help="synthetic sweeps of each kind")
     parser.add_argument("--draw", type=int, default=0, help="another draw of windows and seeds")
-    parser.add_argument(
-        "--replicates",
-        type=int,
-        default=REPLICATES,
-        help="repeats of the cheapest leader with other seeds, which synthetic surfaces alone have",
-    )
+    parser.add_argument("--parallelism", type=int, default=JOBS, help="Jobs of a sweep at a time")
     given = parser.parse_args()
-    judged = partial(compare, replicates=given.replicates)
+    judged = partial(compare, jobs=given.parallelism)
     code = tell_missing(given.data)
     if given.quick:
         chosen = islice(synthetic_sweeps(range(given.seeds)), 0, None, QUICK_EVERY)

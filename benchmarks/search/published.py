@@ -87,8 +87,6 @@ class ReplayedSweep(sweeps.KnownSweep):
     source: Replay
 
     def train(self, point: Point, tokens: float) -> Run | None:
-        if point.replicate:
-            return None  # one seed was published
         size = self.size_of(point)
         rate = _nearest(self.source.rates, point.learning_rate)
         batch = _nearest(self.source.batches, point.batch_size)

@@ -14,7 +14,7 @@ from benchmarks.search.sweeps import KnownSweep, Target
 from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss_operator.planning.search_cost import MEASURED, PARALLELISM, MeasuredShare
 
-EXHAUSTIVE, SEQUENTIAL, ONE_RULE = "Exhaustive", "Sequential", "one rule"
+EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
 
 
 @dataclass(frozen=True)

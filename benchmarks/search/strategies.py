@@ -7,20 +7,12 @@ no evaluation there.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from benchmarks.science.contenders import answering
-from benchmarks.search.one_rule import Choice, plan
 from benchmarks.search.sweeps import KnownSweep
-from isoloss.laws import FitOptions, Run, fit_laws
+from isoloss.laws import Run
 from isoloss.search import Point, SearchOptions, Seen, Step, next_step
-from isoloss.search.lattice import grid_points
-from isoloss_contract.ledger import IntentAction
 from isoloss_operator.planning.flops import elapsed
 
 MOST_STEPS = 400
-JOBS = 16
-"""At a time, in a round of the one rule."""
-AT_A_TIME = 3
-"""Points that go on where the laws refuse an answer."""
 FINISHED = 0.99
 
 
@@ -87,7 +79,7 @@ class _Trained:
 def exhaustive(sweep: KnownSweep) -> Searched:
     """Every point of the grids to its end."""
     trained = _Trained(sweep)
-    points = [point for size in sweep.sizes for point in grid_points(size)]
+    points = [point for size in sweep.sizes for point in size.points]
     for point in points:
         trained.train(point, 1.0)
     return trained.result([tuple(trained.flops(point) for point in points)])
@@ -114,10 +106,6 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
     asked = []
     for decision in step.decisions:
         point = decision.point
-        before = seen.get(point, Seen(point))
-        if decision.action is IntentAction.PRUNE:
-            seen[point] = replace(before, pruned=True)
-            continue
         share = decision.tokens / trained.sweep.size_of(point).tokens
         earlier = trained.flops(point)
         trained.train(point, share)
@@ -125,56 +113,3 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
         run = trained.runs.get(point)
         seen[point] = Seen(point, run, decision.tokens, failed=run is None)
     return tuple(asked)
-
-
-def one_rule(additions: int, fit: FitOptions, jobs: int = JOBS) -> Strategy:
-    """The rule of one_rule.py, in rounds of as many Jobs.
-
-    Once nothing is worth its cost it goes on only while the laws refuse an answer, or a loss-compute law, a few points at a time.
-    """
-
-    def search(sweep: KnownSweep) -> Searched:
-        trained, seen = _Trained(sweep), dict[Point, Seen]()
-        rounds: list[tuple[float, ...]] = []
-        added = 0
-        for _ in range(MOST_STEPS):
-            found = plan(sweep.sizes, seen, additions - added, fit)
-            chosen = _chosen(found.worth, jobs, additions - added)
-            if not chosen and not _answers(sweep, trained, fit):
-                chosen = _chosen(found.rest, AT_A_TIME, additions - added)
-            if not chosen:
-                return trained.result(rounds)
-            added += sum(choice.added for choice in chosen)
-            asked = []
-            for choice in chosen:
-                point, earlier = choice.point, trained.flops(choice.point)
-                trained.train(point, choice.share)
-                asked.append(trained.flops(point) - earlier)
-                run, tokens = trained.runs.get(point), choice.share * sweep.size_of(point).tokens
-                seen[point] = Seen(point, run, tokens, failed=run is None)
-            rounds.append(tuple(asked))
-        raise RuntimeError(f"the search of {sweep.name} does not end")
-
-    return search
-
-
-def _chosen(choices: Iterable[Choice], most: int, additions: int) -> list[Choice]:
-    """The first ones, one of a point."""
-    chosen: dict[Point, Choice] = {}
-    for choice in choices:
-        if len(chosen) == most:
-            break
-        if choice.point in chosen or (choice.added and additions <= 0):
-            continue
-        chosen[choice.point] = choice
-        additions -= choice.added
-    return list(chosen.values())
-
-
-def _answers(sweep: KnownSweep, trained: _Trained, fit: FitOptions) -> bool:
-    """Whether the laws of what was trained answer at the largest size, and place a checkpoint."""
-    if not trained.runs:
-        return False
-    laws = fit_laws([trained.runs[point] for point in sorted(trained.runs)], fit)
-    there = answering(laws)(sweep.here.params, sweep.here.tokens)
-    return there is not None and laws.loss_compute.refusal is None

@@ -99,7 +99,7 @@ class SyntheticSweep(KnownSweep):
         schedule = np.union1d(np.geomspace(0.02, 1.0, 24), STOPS) * size.tokens
         exact = np.array([self.truth.loss(size.params, t, b, lr) for t in schedule])
         own = [self.seed, round(1e3 * np.log(size.params)), round(1e4 * -np.log(lr)), round(b)]
-        rng = np.random.default_rng([*own, point.replicate] if point.replicate else own)
+        rng = np.random.default_rng(own)
         losses = exact + self.noise * rng.standard_normal()
         losses += EVALUATION_NOISE * rng.standard_normal(len(schedule))
         seen = schedule <= tokens * 1.001
@@ -111,8 +111,6 @@ class SyntheticSweep(KnownSweep):
             lr,
             schedule[seen],
             losses[seen],
-            configuration=str(replace(point, replicate=0)),
-            seed=str(point.replicate),
         )
 
     @property
@@ -124,7 +122,7 @@ class SyntheticSweep(KnownSweep):
         return SyntheticJudge(self.truth, params, tokens)
 
 
-STOPS = (1 / 9, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.75)
+STOPS = (0.1, 0.3, 0.6)
 """Shares of the tokens at which runs are evaluated, too: a search stops them at some of these."""
 SIZES = (5e7, 1e8, 2e8, 4e8, 8e8)
 TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)

@@ -50,14 +50,13 @@ class Size(_Shown):
 
 
 class Search(_Shown):
-    """The counts of status.search."""
+    """What is shown of status.search."""
 
+    message: str = ""
     finished: int = 0
     paused: int = 0
-    pruned: int = 0
     not_chosen: int = 0
     added: int = 0
-    replicates: int = 0
     saved_flops: str = ""
 
 

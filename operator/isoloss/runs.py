@@ -62,8 +62,6 @@ def stopped_in_words(record: ledger.PointRecord) -> str:
     if record.state is ledger.PointState.DIVERGED or record.state in ledger.FAILED_FOR_GOOD:
         return ""
     intent = record.intent
-    if intent.action is ledger.IntentAction.PRUNE:
-        return "pruned"
     if record.state is ledger.PointState.SUCCEEDED:
         is_short = intent.tokens and record.trained_for < record.wanted_tokens
         return "stopped on the way" if is_short else ""

@@ -222,25 +222,20 @@ def size_lines(view: View) -> list[SizeLine]:
     ]
 
 
-def search_line(view: View) -> str:
-    """What a sequential search has chosen, and what that saves; empty without one."""
-    found = view.sweep.get("status", {}).get("search")
-    if not found:
-        return ""
+def search_lines(view: View) -> list[str]:
+    """What a sequential search has chosen, what that saves, and what it decided last and why; none without one."""
+    found = view.sweep.get("status", {}).get("search") or {}
     counts = (
         ("finished", "finished"),
         ("paused", "stopped on the way"),
-        ("pruned", "pruned"),
         ("notChosen", "not chosen"),
         ("added", "added to the grid"),
-        ("replicates", "repeated with other seeds"),
     )
     parts = [f"{found[field]} {words}" for field, words in counts if found.get(field)]
-    if not parts:
-        return ""
     saved = _number(found.get("savedFlops"))
     words = "saved" if saved >= 0 else "more than the whole grid"
-    return f"{', '.join(parts)}; {flops(abs(saved))} FLOPs {words}"
+    line = f"{', '.join(parts)}; {flops(abs(saved))} FLOPs {words}" if parts else ""
+    return [each for each in (line, str(found.get("message", ""))) if each]
 
 
 def law_lines(view: View) -> list[str]:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from isoloss_contract.reading import parse_timestamp
 from isoloss_contract.records import (
@@ -74,8 +74,6 @@ class IntentAction(StrEnum):
     """Train it for the wanted tokens."""
     PAUSE = "Pause"
     """Stop it with a checkpoint; it may run again."""
-    PRUNE = "Prune"
-    """Stop it with a checkpoint; it runs again only on request."""
 
 
 BUDGET_SPENT: Final = "BudgetExhausted"
@@ -93,21 +91,27 @@ class Intent(_Strict):
     """Train until this many tokens; 0: as many as its proxy asks for."""
     reason: Word = ""
     """CamelCase, such as BudgetExhausted; empty: the spec alone asks for it."""
-    bound: Finite | None = None
-    """The number that decided, if one did: a loss in nats per token, or FLOPs of a budget."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_6(cls, given: Any) -> Any:
+        """Without the bound that it had; a point that was pruned is to run until where it was stopped."""
+        if not isinstance(given, dict):
+            return given
+        was_pruned = {"action": "Run" if given.get("tokens") else "Pause"}
+        known = {name: value for name, value in given.items() if name != "bound"}
+        return known | (was_pruned if given.get("action") == "Prune" else {})
 
 
 @dataclass(frozen=True)
 class AddedPoint(_Strict):
-    """A point that the operator added to those of the spec: a line of an extended grid, or a replicate."""
+    """A point that the operator added to those of the spec, beyond a grid."""
 
     proxy: Name
     batch_size: Annotated[int, Field(ge=1)]
     learning_rate: PositiveFinite
     reason: Word
     """CamelCase: why it was added."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """None: as the spec has it."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +336,14 @@ class LedgerHeader(Record):
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
     """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
     share a few."""
+
+    @field_validator("additions", mode="before")
+    @classmethod
+    def _of_version_6(cls, given: Any) -> Any:
+        """Without the repeats of points with other seeds: their results stay in the store, and what they cost in `former`."""
+        if not isinstance(given, list):
+            return given
+        return tuple(each for each in given if not isinstance(each, dict) or "seed" not in each)
 
 
 class Ledger(LedgerHeader):

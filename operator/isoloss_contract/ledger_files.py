@@ -18,7 +18,11 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import POINT, Ledger, LedgerHeader, PointRecord
 from isoloss_contract.store import BadRecord, Store, limits, parse_record, parse_record_lines
 
-SCHEMAS: Final = {5: "77b4b99474e5a18f3e27fddd8fec78b2", 6: "1f56c3cc357c66c3a2b74ef2c8626ef3"}
+SCHEMAS: Final = {
+    5: "77b4b99474e5a18f3e27fddd8fec78b2",
+    6: "1f56c3cc357c66c3a2b74ef2c8626ef3",
+    7: "8521e8facba0c03696bc99afbf4ebe04",
+}
 """Hash of the schema by version of the format. Every change of it, a new optional field too, is a new version: an older
 operator leaves a ledger of a newer one alone, as it would lose what it does not know."""
 OLDEST: Final = min(SCHEMAS)

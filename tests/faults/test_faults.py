@@ -62,13 +62,13 @@ def wide_reference(harness: Harness) -> Reference:
 
 @pytest.mark.whole
 def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(harness: Harness) -> None:
-    """Intents with their reasons and bounds, trajectories and laws are compared."""
+    """Intents with their reasons, trajectories and laws are compared."""
     (row,) = [row for row in all_rows() if row.name == "search/every-decision"]
     reference = undisturbed(harness, spec=SEARCHED)
     verdict = play_row(harness, row, reference)
     assert verdict.problems == ()
     decided = {point["intent"]["reason"] for point in reference.points.values()}
-    assert {"AboveLeader", "Leader", "NarrowsInterval"} <= decided
+    assert {"LowersRegret", "CompletesLaws"} <= decided
     assert len(reference.points) > FIRST_ROUND, "some were added"
     (note,) = verdict.notes
     assert int(note.split()[0]) >= FEWEST_DECISIONS

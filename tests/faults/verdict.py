@@ -73,8 +73,6 @@ class Expectation:
     """Whether a condition must have told of trouble meanwhile."""
     compares: bool = True
     """Whether ledger and laws are to be those of the reference."""
-    redecided: bool = False
-    """Whether intents may differ: a search whose ledger is lost decides again, by all that was trained since."""
 
 
 def point_facts(record: Any) -> Json:
@@ -149,14 +147,12 @@ def _lost(
     except Exception as error:  # noqa: BLE001 (whatever is wrong with the ledger is the finding)
         problems.append(f"the ledger cannot be read: {error}"[:300])
         return len(reference.points)
-    ignored = {"intent": None} if expected.redecided else {}
-    facts = {key: {**point_facts(record), **ignored} for key, record in records.items()}
+    facts = {key: point_facts(record) for key, record in records.items()}
     if not problems and fixture.laws() != reference.laws:
         problems.append("the laws differ from those of the undisturbed run")
     if not problems and (other := _other_answers(fixture, reference)):
         problems.append(f"not as in the undisturbed run: {', '.join(other)}")
-    wanted = {key: {**fact, **ignored} for key, fact in reference.points.items()}
-    return sum(facts.get(key) != fact for key, fact in wanted.items())
+    return sum(facts.get(key) != fact for key, fact in reference.points.items())
 
 
 def _other_answers(fixture: FaultFixture, reference: Reference) -> list[str]:

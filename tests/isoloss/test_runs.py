@@ -147,10 +147,9 @@ PAUSED = Intent(IntentAction.PAUSE, reason="BudgetExhausted")
         (done(1, intent=PAUSED), ""),
         (done(1, trained_for=400_000), ""),
         (done(1, trained_for=400_000, intent=Intent(tokens=400_000)), "stopped on the way"),
-        (record(1, intent=Intent(IntentAction.PRUNE)), "pruned"),
         (record(1, intent=PAUSED), "paused"),
         (record(1, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)), ""),
-        (record(1, state=PointState.DIVERGED, intent=Intent(IntentAction.PRUNE)), ""),
+        (record(1, state=PointState.DIVERGED, intent=PAUSED), ""),
     ],
 )
 def test_a_point_that_goes_on_no_more_says_why(of: PointRecord, words: str) -> None:

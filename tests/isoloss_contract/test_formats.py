@@ -1,5 +1,6 @@
 """What is in the store outlives the version that wrote it: formats, keys and digests do not change by accident."""
 
+import gzip
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 
 from isoloss.laws.document import LAWS_SCHEMA, LawsDocument
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger import Intent, IntentAction, Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import SCHEMAS, VERSION, LedgerHead, decoded
 from isoloss_contract.records import EvaluateConfig, PointConfig, PrepareConfig
 from isoloss_contract.records.base import KEYED_SCHEMAS, content_key
@@ -24,6 +25,10 @@ KEYED = {
     "preparation": (PrepareConfig, "ca27a80afa0384dccf636a18d885ba29"),
     "evaluation": (EvaluateConfig, "1c85e4ea020bd6196801c2d1c1e2c6f4"),
 }
+PRUNED = (
+    b'"flops_per_token":6000000.0,"intent":{"action":"Prune","tokens":300000000,"reason":"AboveLeader","bound":0.03}}\n'
+    b'{"key":"00000000000000000000000000000002"'
+)
 LEDGER_DIGEST = "878537c80293af5249f277b593a429a211bc1ece4124d057389b1c7029c0066c"
 
 
@@ -44,6 +49,29 @@ def test_a_ledger_of_an_earlier_version_is_read_and_keeps_its_digest() -> None:
     assert len(ledger.former) == 1
     assert ledger.spent.flops == 3.5e15
     assert ledger.digest == LEDGER_DIGEST
+
+
+def test_what_a_search_of_version_6_pruned_stays_where_it_is_and_its_repeats_go() -> None:
+    content = gzip.decompress((FILES / "ledger-6.jsonl.gz").read_bytes())
+    replaced = (
+        (
+            b'"state":"Succeeded","trained_for":1000000000',
+            b'"state":"Succeeded","trained_for":300000000',
+        ),
+        (b'"flops_per_token":6000000.0}\n{"key":"00000000000000000000000000000002"', PRUNED),
+        (b'"reason":"BudgetExhausted"}', b'"reason":"BudgetExhausted","bound":1e18}'),
+        (
+            b'"additions":[',
+            b'"additions":[{"proxy":"small","batch_size":8,"learning_rate":0.001,"reason":"Replicate","seed":1},',
+        ),
+    )
+    for old, new in replaced:
+        assert old in content
+        content = content.replace(old, new)
+    ledger, _ = decoded(gzip.compress(content), "x")
+    assert ledger.points[0].intent == Intent(IntentAction.RUN, 300_000_000, "AboveLeader")
+    assert ledger.points[1].intent == Intent(IntentAction.PAUSE, 500_000_000, "BudgetExhausted")
+    assert [added.reason for added in ledger.additions] == ["BeyondEdge"]
 
 
 def test_a_ledger_of_the_present_version_is_read_and_keeps_its_digest() -> None:

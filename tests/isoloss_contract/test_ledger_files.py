@@ -64,7 +64,7 @@ def test_everything_in_a_ledger_is_read_back_equal() -> None:
     now = ledger(0).replace(
         former=(record(9, attempts=Attempts(ended=2, last_failure="Crashed")),),
         points=(
-            record(0, intent=Intent(IntentAction.PAUSE, reason="BudgetExhausted", bound=1e18)),
+            record(0, intent=Intent(IntentAction.PAUSE, reason="BudgetExhausted")),
             done(1),
         ),
         lost=LostLedger("2026-11-28T00:00:00Z", "it ends early", "ledger.jsonl.gz.unreadable"),

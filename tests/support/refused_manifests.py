@@ -240,7 +240,10 @@ GRIDS: Final[Table] = {
             "search": {"strategy": "Sequential", "placement": {"batchSizeFactor": "1.2"}},
         }
     },
-    "should be greater than or equal to 1": {"a batch size of zero": {"grid.batchSizes": [0, 4]}},
+    "should be greater than or equal to 1": {
+        "a batch size of zero": {"grid.batchSizes": [0, 4]},
+        "a target without tokens": {"search": {"target": {"parameters": 10**9, "tokens": 0}}},
+    },
     "must be a learning rate above 0 and at most 10": {
         "a learning rate of zero": {"grid.learningRates": ["0", "1e-3"]}
     },
@@ -259,9 +262,6 @@ GRIDS: Final[Table] = {
             "search": {"strategy": "Sequential"},
             "training": {"additionalSeeds": [1]},
         }
-    },
-    "must be a number above 1": {
-        "a precision that no interval can have": {"search": {"precision": {"learningRate": "1.0"}}}
     },
 }
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from isoloss.laws import Run
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, SearchStep
+from isoloss_contract.ledger import PointState
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, SearchStep
 from isoloss_operator.fitting.fit_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from tests.support.builders import manifest, placed, sweep_spec
@@ -84,25 +85,31 @@ class SearchSimulator(Simulator):
         if request.search is None or plain.unreadable:
             return plain
         if request.inputs not in STEPS:
-            runs = {point.key: self._run(point) for point in request.points}
+            runs = {point.key: self._run(point.key) for point in request.points}
             STEPS[request.inputs] = search_step(request.search, runs, request.options)
         step = STEPS[request.inputs]
         return FitOutcome(request.inputs, laws=None, points=len(request.points), step=step)
 
-    def _run(self, fitted: FitPoint) -> Run:
+    def runs(self) -> list[Run]:
+        """Of all points with a result."""
         assert self.ledger is not None
-        record = next(r for r in self.ledger.points if r.key == fitted.key)
-        params = self.points[fitted.key].proxy.parameters.active
-        tokens = np.geomspace(1e5, record.tokens, EVALUATIONS)
-        place = (record.batch_size, record.learning_rate, fitted.config.seed)
+        return [self._run(r.key) for r in self.ledger.points if r.trained_for]
+
+    def _run(self, key: str) -> Run:
+        assert self.ledger is not None
+        record, point = self.ledger.by_key[key], self.points[key]
+        params = point.proxy.parameters.active
+        first = point.config.evaluation.first_tokens
+        tokens = np.geomspace(first, record.tokens, EVALUATIONS)
+        place = (record.batch_size, record.learning_rate, point.seed)
         return Run(
-            name=fitted.name,
+            name=record.name,
             params=float(params),
             batch_size=float(record.batch_size),
-            sequence_length=fitted.config.sequence_length,
+            sequence_length=point.config.sequence_length,
             learning_rate=record.learning_rate,
             tokens=tokens,
             losses=np.array([synthetic_loss(params, float(t), *place) for t in tokens]),
-            diverged=fitted.diverged,
-            finished=fitted.finished,
+            diverged=record.state is PointState.DIVERGED,
+            finished=record.is_finished,
         )

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 from isoloss.search import Seen
-from isoloss_contract.ledger import IntentAction, Ledger, PointRecord
+from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import (
     Claimant,
@@ -729,31 +729,28 @@ class Simulator:
         )
 
     def _step(self, request: FitRequest) -> SearchStep | None:
-        """What a search might want next: one rung more of some points, and of others nothing more."""
+        """What a search might want next: more of some points."""
         if request.search is None:
             return None
         tokens = {size.name: round(size.tokens) for size in request.search.sizes}
         behind = [
             seen
             for seen in request.search.points.values()
-            if not (seen.pruned or seen.failed) and seen.wanted < tokens[seen.point.size]
+            if not seen.failed and seen.wanted < tokens[seen.point.size]
         ]
         chosen = self.chance.sample(behind, min(3, len(behind)))
         decisions = tuple(self._decision(seen, tokens[seen.point.size]) for seen in chosen)
         return SearchStep(decisions, "" if decisions else "NothingLeft")
 
     def _decision(self, seen: Seen, tokens: int) -> PointDecision:
-        is_pruned = seen.wanted > 0 and self.chance.random() < 0.3
         rung = round(0.3 * tokens)
         return PointDecision(
             size=seen.point.size,
             batch_size=round(seen.point.batch_size),
             learning_rate=seen.point.learning_rate,
-            action=IntentAction.PRUNE if is_pruned else IntentAction.RUN,
-            tokens=0 if is_pruned else rung if seen.wanted < rung else tokens,
-            reason="AboveLeader" if is_pruned else "NarrowsInterval",
-            bound=0.03 if is_pruned else None,
+            tokens=rung if seen.wanted < rung else tokens,
+            reason="LowersRegret",
             flops=1e12,
-            risk=0.0,
+            saves=2e12,
             added=False,
         )

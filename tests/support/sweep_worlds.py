@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
-from isoloss_contract.ledger import IntentAction, Ledger
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepSpec
@@ -88,17 +88,15 @@ def search_answered(**outcome: Any) -> ObservedSweep:
 
 
 def chosen(point: PlannedPoint) -> PointDecision:
-    """It is to run to the first rung."""
+    """It is to run part of the way."""
     return PointDecision(
         size=point.proxy.name,
         batch_size=point.batch_size,
         learning_rate=point.learning_rate,
-        action=IntentAction.RUN,
         tokens=300_000,
-        reason="SmallestSize",
-        bound=None,
+        reason="LowersRegret",
         flops=1e12,
-        risk=0.0,
+        saves=2e12,
         added=False,
     )
 

@@ -100,7 +100,7 @@ def screen(view: View, width: int) -> Group:
         cost_line,
         headline,
         law_lines,
-        search_line,
+        search_lines,
         size_lines,
         waited_for,
     )
@@ -113,7 +113,8 @@ def screen(view: View, width: int) -> Group:
     above = _folded([headline(view)], width, 3)
     if left_out:
         above.append(f"{formatting.counted(left_out, 'more size')} not shown")
-    below = [_cut(line, width) for line in (*results, search_line(view), cost_line(view)) if line]
+    shown_below = (*results, *search_lines(view), cost_line(view))
+    below = [_cut(line, width) for line in shown_below if line]
     room = MAX_LINES - len(above) - len(shown) - len(below)
     below += _folded(waited_for(view).splitlines(), width, room)
     parts: list[RenderableType] = [Text(line, no_wrap=True) for line in above]

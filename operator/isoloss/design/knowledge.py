@@ -220,29 +220,17 @@ class Knowledge:
         x = np.stack(
             [math.log(run.learning_rate) - rate, math.log(run.batch_size) - batch], axis=1
         )
-        shifts = -(x @ setting.curvature)
         n = log_params - self.centre[0]
-        d = (log_tokens - self.centre[1])[:, None]
-        u, v = x.T
-        fu, fv = np.clip((u, v), -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC)
+        past = log_tokens - self.ends[0] - self.ends[1] * log_params
+        shared, own = effects(x, setting.curvature, n, log_tokens - self.centre[1], past)
         size = round(log_params, 6)
-        columns: dict[Block, Array] = {
-            self.blocks[0]: np.stack([0.5 * u**2, u * v, 0.5 * v**2], axis=1),
-            self.blocks[1]: np.concatenate([shifts, shifts * n, shifts * d], axis=1),
-            self.blocks[2]: np.concatenate([shifts * n**2, shifts * d**2], axis=1),
-            self.blocks[3]: np.stack(
-                [fu**3 / 6, fu**2 * fv / 2, fv**3 / 6, fu * fv**2 / 2], axis=1
-            ),
-        }
+        columns: dict[Block, Array] = dict(zip(self.blocks[: len(SHARED)], shared, strict=True))
         if self.own_runs:
-            columns["size", size, 0] = shifts
+            columns["size", size, 0] = shifts = own[:, :2]
             for at, cell in enumerate(cells):
                 columns["cell", size, cell] = shifts * (np.arange(len(cells)) == at)[:, None]
         else:
-            past = (log_tokens - self.ends[0] - self.ends[1] * log_params)[:, None]
-            columns["size", size, 0] = np.concatenate(
-                [shifts, shifts * past, shifts * past**2], axis=1
-            )
+            columns["size", size, 0] = own
         for at, cell in enumerate(cells):
             columns["level", size, cell] = (np.arange(len(cells)) == at)[:, None].astype(float)
         return _Rows(columns, self._noise(x))
@@ -293,6 +281,31 @@ class Knowledge:
             "level": [OPEN_LEVEL],
         }
         return np.diag(np.array(deviations[kind], dtype=float) ** 2)
+
+
+def effects(
+    x: Array,
+    curvature: Array,
+    n: Array | float,
+    d: Array,
+    past: Array,
+    farthest: float = usual.FARTHEST_CUBIC,
+) -> tuple[tuple[Array, ...], Array]:
+    """What changes losses at x (rows, 2) from the optimum by a unit of each unknown: of those of SHARED, and of those of a size.
+
+    `n` and `d` are ln N and ln D from the centre, `past` ln D from the end of the size's runs, each (rows,). Cubic terms grow
+    up to `farthest`.
+    """
+    (u, v), shifts = x.T, -(x @ curvature)
+    n, d, past = (np.broadcast_to(each, len(x))[:, None] for each in (n, d, past))
+    fu, fv = np.clip((u, v), -farthest, farthest)
+    shared = (
+        np.stack([0.5 * u**2, u * v, 0.5 * v**2], axis=1),
+        np.concatenate([shifts, shifts * n, shifts * d], axis=1),
+        np.concatenate([shifts * n**2, shifts * d**2], axis=1),
+        np.stack([fu**3 / 6, fu**2 * fv / 2, fv**3 / 6, fu * fv**2 / 2], axis=1),
+    )
+    return shared, np.concatenate([shifts, shifts * past, shifts * past**2], axis=1)
 
 
 def evidence(

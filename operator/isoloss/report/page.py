@@ -27,7 +27,7 @@ from isoloss.report.law_figure import plot_laws
 from isoloss.report.probed import Probed
 from isoloss.report.trajectory_figure import STRONG, plot_trajectories
 from isoloss.savings import SearchCost
-from isoloss.status import View, cost_line, headline, search_line, size_lines, waited_for
+from isoloss.status import View, cost_line, headline, search_lines, size_lines, waited_for
 
 MAX_POINT_ROWS = 400
 """The ledger has all rows; a page with more is slow to open and to print."""
@@ -146,7 +146,7 @@ def render_report(
         is_over=is_over,
         progress=() if is_over or status is None else _sentences(status),
         sizes=() if is_over or status is None else size_lines(status),
-        search=_sentence(search_line(status)) if status is not None else "",
+        search=" ".join(map(_sentence, search_lines(status))) if status is not None else "",
         level=f"{laws.options.interval:.0%}",
         laws=laws,
         formatting=formatting,

@@ -3,12 +3,25 @@
 Batch sizes are sequences, losses nats per token, FLOPs counted as `flops_per_token` * tokens.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from isoloss.laws import FitOptions, Interval, Run
-from isoloss_contract.ledger import IntentAction
+import numpy as np
+
+from isoloss.design import Target
+from isoloss.laws import FitOptions, Run
 from isoloss_contract.records.points import whole_steps
+
+FIRST_SHARE = 0.1
+"""Of a size's tokens, at which runs are compared for the first time, or later. With 0.3 the same answers cost half as much again."""
+LATEST_SHARE = 0.9
+RUNG_EXPONENTS = (1.0, 0.523, 0.222, 0.0)
+"""Of that share, at which a run may stop and is read: 0.1, 0.3, 0.6 and all of the tokens."""
+RUNGS = len(RUNG_EXPONENTS)
+REACHED = 0.99
+"""Share of its wanted tokens at which a point is there: runs end at whole steps."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +44,29 @@ class Size:
     seconds_per_flop: float | None = None
     """Accelerator seconds that training takes, by which SearchOptions.seconds_left counts; None: it takes none of
     them."""
+    first_tokens: float = 0.0
+    """Before these, runs are not compared: they are hardly evaluated, or still warm up."""
 
     def trained_tokens(self, batch_size: float, tokens: float) -> float:
         """Of a run that `tokens` are wanted of."""
         if self.sequence_length is None:
             return tokens
         return float(whole_steps(round(tokens), round(batch_size), self.sequence_length))
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All cells of the grid."""
+        return tuple(
+            Point(self.name, batch, rate)
+            for batch in sorted(self.batch_sizes)
+            for rate in sorted(self.learning_rates)
+        )
+
+    @property
+    def rungs(self) -> tuple[float, ...]:
+        """(RUNGS,) shares of the tokens."""
+        first = float(np.clip(self.first_tokens / self.tokens, FIRST_SHARE, LATEST_SHARE))
+        return tuple(first**exponent for exponent in RUNG_EXPONENTS)
 
     @property
     def token_flops(self) -> float:
@@ -61,8 +91,6 @@ class Point:
     size: str
     batch_size: float
     learning_rate: float
-    replicate: int = 0
-    """0: the one that the search is about. n: the n-th repeat of it with another seed."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +102,6 @@ class Seen:
     """Its trajectory so far; None: it has not been evaluated."""
     wanted: float = 0.0
     """Tokens of the last decision to run it; 0: it was never to run."""
-    pruned: bool = False
     failed: bool = False
     """It will not run again, and what it has is all that there is."""
 
@@ -84,80 +111,59 @@ class Seen:
         return 0.0 if self.run is None or not len(self.run.tokens) else float(self.run.tokens[-1])
 
     @property
+    def diverged(self) -> bool:
+        """Whether its loss grew without bound."""
+        return self.run is not None and self.run.diverged
+
+    @property
     def closed(self) -> bool:
         """Whether nothing more is to come from it."""
-        return self.pruned or self.failed or (self.run is not None and self.run.diverged)
+        return self.failed or self.diverged
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """When a search may stop, and what it may add."""
+    """What a search may spend and add."""
 
-    learning_rate_precision: float = 1.3
-    """The search stops once the 80% interval of the best learning rate at the largest size and its tokens
-    is within this factor of the answer on either side (in geometric mean)."""
-    batch_size_precision: float = 1.5
-    """The same of the best batch size; both must hold."""
-    negligible_regret: float = 0.001
-    """Nats per token. The search also stops once its answer is expected to cost no more than this above the
-    optimum: in a flat valley the factors above cannot be reached, and do not matter. 0: never for this."""
+    target: Target | None = None
+    """The run that the answer is for; None: one of TARGET times the compute of the largest size's runs (plan.py)."""
+    jobs: int = 16
+    """Points that are trained at a time, and so decided on at once."""
     max_added_points: int = 6
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
     """For everything seen and still to come; None: no limit."""
     seconds_left: float | None = None
     """Accelerator seconds for what is still to come; None: no limit."""
-    replicates: int = 0
-    """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""
     fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
 
 
 class Reason(StrEnum):
     """Why a decision was taken; these words go into the ledger."""
 
-    SMALLEST_SIZE = "SmallestSize"
-    """The cheapest size runs on its whole grid."""
-    AIMED = "AimedByLaws"
-    """The provisional laws of the cheaper sizes put the optimum in or next to this cell."""
-    BESIDE_LEADER = "BesideLeader"
-    """The best point must have neighbours on all sides, or it could be on a slope."""
+    LOWERS_REGRET = "LowersRegret"
+    """It is expected to lower the regret of the answer by more than it costs."""
     BEYOND_EDGE = "BeyondEdge"
-    """As BesideLeader, outside the grid."""
+    """As LowersRegret, outside the grid."""
     BELOW_DIVERGED = "BelowDiverged"
     """Every point so far diverged, and this one has a smaller learning rate."""
-    LEADER = "Leader"
-    """It is expected to end lowest: it runs on, at the cheapest size to its end."""
-    SURVIVOR = "NotRuledOut"
-    """Its loss may still end below the leader's."""
-    REPLICATE = "Replicate"
-    """Another seed of the best point: how much runs differ by chance."""
-    NARROWS = "NarrowsInterval"
-    """The interval is wider than search.precision."""
     COMPLETES_LAWS = "CompletesLaws"
-    """A cell, in the grid or beyond it, that the laws need to be fitted."""
-    ABOVE_LEADER = "AboveLeader"
-    """Pruned: the lower bound of its final loss is above the leader's."""
+    """No point is worth its cost, but the laws refuse an answer at the largest size, or a loss-compute law: of what
+    is left, it tells most for its cost."""
 
 
 class StopReason(StrEnum):
     """Why a search is over."""
 
-    PRECISION_REACHED = "PrecisionReached"
-    """The interval of the optimum at the largest size is as narrow as asked for."""
-    REGRET_NEGLIGIBLE = "RegretNegligible"
-    """The interval is wider than asked for, but the remaining uncertainty costs almost nothing."""
+    NOT_WORTH_ITS_COST = "NotWorthItsCost"
+    """The laws answer, and the next best point would cost more than the regret that it is expected to lower."""
     NOTHING_LEFT = "NothingLeft"
-    """Every point near the optima is done, pruned or failed; the interval is wider than asked for, or there
-    is none."""
-    LEARNING_RATE_AT_EDGE = "LearningRateAtEdge"
-    """The cheaper size's best point is at an edge of the learning rates, and no further ones may be added. It is so far
-    from those of the larger size that training that would be in vain."""
-    BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
-    """The same of the batch sizes."""
+    """The laws refuse, and every point of the grids is done, diverged or failed, or would show next to nothing for its cost; no more may be
+    added."""
     ALL_DIVERGED = "AllDiverged"
-    """Every point of the cheapest size diverged, and so did the smaller learning rates that may be added."""
+    """Every point that was tried diverged, and so did the smaller learning rates that may be added."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """What it would train next does not fit into what is left of the budget; the interval may be wider than asked for."""
+    """What is worth training next does not fit into what is left of the budget."""
 
 
 @dataclass(frozen=True)
@@ -165,18 +171,15 @@ class Decision:
     """What is newly wanted of one point."""
 
     point: Point
-    action: IntentAction
     tokens: float
-    """To run until, or where a pruned point stopped."""
+    """To run until."""
     reason: Reason
-    bound: float | None = None
-    """For a pruned point: nats by which its final loss is above the leader's at the least."""
     added: bool = False
     """The point is not of the grid."""
     flops: float = 0.0
-    """What following a decision to run costs; what one to prune saves."""
-    risk: float = 0.0
-    """For a pruned point: the probability that it would have ended below the leader."""
+    """What following it costs."""
+    saves: float = 0.0
+    """FLOPs of the target that it is expected to save, by a better answer."""
 
 
 @dataclass(frozen=True)
@@ -185,10 +188,11 @@ class Step:
 
     decisions: tuple[Decision, ...] = ()
     stop: StopReason | None = None
-    learning_rate: Interval | None = None
-    """At the largest size and its tokens, once it was asked for and if the laws have an answer."""
-    batch_size: Interval | None = None
-    first_rung_flops: float | None = None
-    """What the cheapest size's grid costs to the first rung, if the budget ended the search before that."""
-    first_rung_seconds: float | None = None
-    """The accelerator seconds that it takes, if it is these that are too few."""
+    next_flops: float | None = None
+    """What the next best point would cost, if the search ends because it is not worth it."""
+    next_saves: float | None = None
+    """FLOPs of the target that it would be expected to save."""
+    least_flops: float | None = None
+    """What a search must train at the least, if the budget ends it before that."""
+    least_seconds: float | None = None
+    """The accelerator seconds that this takes, if it is these that are too few."""

@@ -1,31 +1,24 @@
-"""What a sequential search wants next. Pure: the same observations give the same step.
+"""What a search wants next. Pure: the same observations give the same step."""
 
-Sizes are searched from the cheapest to the most expensive. The cheapest begins on its whole grid; each other begins
-where the laws of the cheaper ones aim, and grows until its best point has tried points on all sides. Then the
-laws of all sizes say whether they know the answer well enough; while they do not, what is unfinished about the
-optima is trained, nearest to them and cheapest first.
-"""
+from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from isoloss.laws import Screened, screen, surface_residual
-from isoloss.search import aiming, model, racing
-from isoloss.search.lattice import distance, grid_points, neighbours
-from isoloss.search.state import REACHED, RUNGS, State
-from isoloss.usual import FEWEST_SIZES, LEAST_NOISE, USUAL_STEP
-from isoloss_contract.ledger import IntentAction
+from isoloss import laws as engine
+from isoloss.search import model
+from isoloss.search.belief import Belief
+from isoloss.search.plan import Choice, default_target, plan
+from isoloss.usual import FEWEST_RUNS, FEWEST_SIZES
 
-DIAGONAL = 1.5
-"""Times the farthest neighbour's distance, within which points are about an optimum."""
-EDGES = {
-    "learning_rate": model.StopReason.LEARNING_RATE_AT_EDGE,
-    "batch_size": model.StopReason.BATCH_SIZE_AT_EDGE,
-}
-"""By the axis on which a best point is at an edge."""
-COSTLY_REGRET = 0.005
-"""Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
+FEWEST_AT_A_TIME, OF_JOBS = 3, 1 / 3
+"""Points that go on where the laws refuse an answer, although none is worth its cost: so many, or this share of the Jobs. Three of 16
+take 1.01 of the whole grid's time, five 0.94, for the same FLOPs."""
+
+LEAST_SAVING = 0.1
+"""Of its cost, that one of these points is expected to save, or the search is over: in 84 replays further ones gave two more laws, and a
+grid far from its optima would be trained to its end in vain."""
 
 
 def next_step(
@@ -33,226 +26,191 @@ def next_step(
 ) -> model.Step:
     """The next decisions, or why the search is over.
 
-    A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
-    Points of the grid that were never wanted may be left out of `seen`; the others are of sizes among `sizes`, which have
-    a name each. Raises InvalidRunError if a run's numbers are impossible.
+    Nothing is decided before everything that runs has reached its tokens. Points of the grid that were never wanted may be left out of
+    `seen`; the others are of sizes among `sizes`, which have a name each. Raises InvalidRunError if a run's numbers are impossible.
     """
-    state = State.of(sizes, seen, options, LEAST_NOISE)
-    if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.all_seen):
+    state = _State.of(sizes, seen, options)
+    if any(not s.closed and s.tokens < model.REACHED * s.wanted for s in state.seen.values()):
         return model.Step()
-    runs = state.runs(state.sizes)
-    screened = screen(runs, options.fit) if runs else None
-    state = replace(state, noise=_noise(state, screened))
-    for index, size in enumerate(state.sizes):
-        if not any(s.wanted > 0.0 for s in state.seen_of(size)):
-            if stop := _out_of_reach(state, index):
-                return model.Step(stop=stop)
-            begun = tuple(_begin(state, index))
-            return _affordable(state, model.Step(begun)) if index else _first_rung(state, begun)
-        decisions = racing.race(state, size)
-        if decisions:
-            if index == 0 and any(
-                decision.reason is model.Reason.LEADER for decision in decisions
-            ):
-                decisions += racing.missing_replicates(state)
-            return _affordable(state, model.Step(tuple(decisions)))
-        if index == 0 and racing.all_diverged(state, size):
-            return model.Step(stop=model.StopReason.ALL_DIVERGED)
-    repeats = _affordable(state, model.Step(tuple(racing.missing_replicates(state))))
-    return repeats if repeats.decisions else _affordable(state, _narrow(state, screened))
+    belief = Belief.of(state.sizes, list(state.seen.values()), options.fit)
+    target = options.target or default_target(state.sizes)
+    found = plan(belief, state.seen, state.additions_left, target)
+    if not any(s.wanted for s in state.seen.values()) and (
+        least := state.least((*found.worth, *found.rest))
+    ):
+        return least
+    if state.all_diverged:
+        # Where the cheapest size diverges, the others do.
+        own = [choice for choice in found.worth if choice.point.size == state.sizes[0].name]
+        most, stop = FEWEST_RUNS, model.StopReason.ALL_DIVERGED
+        return state.step(own, most, model.Reason.LOWERS_REGRET) if own else model.Step(stop=stop)
+    if found.worth:
+        return state.step(found.worth, options.jobs, model.Reason.LOWERS_REGRET)
+    # Laws of one size answer nothing, however far it is trained.
+    if found.rest and (len(state.sizes) < FEWEST_SIZES or _answers(state)):
+        first = state.decisions(found.rest, 1, model.Reason.LOWERS_REGRET)[0]
+        reason = model.StopReason.NOT_WORTH_ITS_COST
+        return model.Step(stop=reason, next_flops=first.flops, next_saves=first.saves)
+    if not any(choice.saves >= LEAST_SAVING * choice.flops for choice in found.rest):
+        return model.Step(stop=model.StopReason.NOTHING_LEFT)
+    most = max(FEWEST_AT_A_TIME, int(options.jobs * OF_JOBS))
+    return state.step(found.rest, most, model.Reason.COMPLETES_LAWS)
 
 
-def _noise(state: State, screened: Screened | None) -> float:
-    """As the runs scatter about the surface through them, of which replicates show how much is noise.
+@dataclass(frozen=True)
+class _State:
+    """A search at one moment."""
 
-    Never less than is usual, nor than replicates differ.
-    """
-    if screened is None:
-        return LEAST_NOISE
-    measured = screened.noise_of_seeds
-    scattered = surface_residual(state.runs(state.sizes), state.options.fit, screened=screened)
-    if measured is None:
-        return max(LEAST_NOISE, scattered or 0.0)
-    at_most = measured.believed if scattered is None else min(scattered, measured.believed)
-    return max(LEAST_NOISE, measured.deviation, at_most)
+    sizes: tuple[model.Size, ...]
+    """Cheapest first."""
+    seen: dict[model.Point, model.Seen]
+    """In the order of their points."""
+    options: model.SearchOptions
 
+    @staticmethod
+    def of(
+        sizes: Sequence[model.Size], seen: Sequence[model.Seen], options: model.SearchOptions
+    ) -> _State:
+        """Sorted, so that the order in which a caller gives things does not matter."""
+        ordered = sorted(sizes, key=lambda size: (size.point_flops, size.name))
+        known = {s.point: s for s in sorted(seen, key=lambda s: s.point)}
+        return _State(tuple(ordered), known, options)
 
-def _out_of_reach(state: State, index: int) -> model.StopReason | None:
-    """On which axis this size would be trained in vain: the best point of the one before is at an edge that nothing may be
-    added beyond, that point is far from this size's grid by itself, and there are too few sizes for laws without the two.
+    @property
+    def additions_left(self) -> int:
+        """How many more points beyond the grids may be added."""
+        grids = {point for size in self.sizes for point in size.points}
+        return max(self.options.max_added_points - len(self.seen.keys() - grids), 0)
 
-    None: on none, or the laws aim at the size all the same.
-    """
-    # Of more sizes, those that are left may do without one.
-    if not index or len(state.sizes) > FEWEST_SIZES:
-        return None
-    size, before = state.sizes[index], state.sizes[index - 1]
-    now, edges = state.race_at(before), racing.axes_at_edge(state, before)
-    if now is None or not edges:
-        return None
-    rate, batch = aiming.moved_by_trend(now.leader, before, size)
-    places = (
-        ("learning_rate", rate, size.learning_rates),
-        ("batch_size", batch, size.batch_sizes),
-    )
-    far = [
-        axis
-        for axis, at, lines in places
-        if axis in edges and min(abs(math.log(v) - at) for v in lines) > math.log(USUAL_STEP)
-    ]
-    if not far or aiming.aim(state.runs([before]), size, state.options.fit) is not None:
-        return None
-    return EDGES[far[0]]
+    @property
+    def all_diverged(self) -> bool:
+        """Whether every run did."""
+        runs = [s for s in self.seen.values() if s.run is not None]
+        return bool(runs) and all(s.diverged for s in runs)
 
+    @property
+    def runs(self) -> list[engine.Run]:
+        """All trajectories; those of points that did not come to their end are marked so."""
+        return [
+            replace(s.run, finished=s.tokens >= model.REACHED * self._size_of(point).tokens)
+            for point, s in self.seen.items()
+            if s.run is not None and len(s.run.tokens)
+        ]
 
-def _begin(state: State, index: int) -> Iterator[model.Decision]:
-    """A size's first points, to the first rung."""
-    size = state.sizes[index]
-    if index == 0:
-        for point in grid_points(size):
-            yield state.run_to(point, RUNGS[0], model.Reason.SMALLEST_SIZE)
-        return
-    cheaper = state.sizes[:index]
-    located = aiming.aim(state.runs(cheaper), size, state.options.fit)
-    before = state.race_at(cheaper[-1])
-    leader = before.leader if before else _middle(cheaper[-1])
-    fallback = aiming.moved_by_trend(leader, cheaper[-1], size)
-    for point in aiming.aimed_cells(size, state.seen_of(size), located, fallback):
-        yield state.run_to(point, RUNGS[0], model.Reason.AIMED)
+    def step(self, choices: Iterable[Choice], most: int, reason: model.Reason) -> model.Step:
+        """The first of these for which the budget leaves room."""
+        decisions = self.decisions(choices, most, reason, within_budget=True)
+        if not decisions:
+            return model.Step(stop=model.StopReason.BUDGET_EXHAUSTED)
+        return model.Step(tuple(decisions))
 
-
-def _first_rung(state: State, decisions: tuple[model.Decision, ...]) -> model.Step:
-    """The cheapest size's whole grid or nothing: a corner of it tells nothing of an optimum."""
-    flops = sum(decision.flops for decision in decisions)
-    seconds = sum(state.seconds_of(decision) for decision in decisions)
-    is_too_long = seconds > state.seconds_left
-    if flops <= state.flops_left and not is_too_long:
-        return model.Step(decisions)
-    return model.Step(
-        stop=model.StopReason.BUDGET_EXHAUSTED,
-        first_rung_flops=flops,
-        first_rung_seconds=seconds if is_too_long else None,
-    )
-
-
-def _middle(size: model.Size) -> model.Point:
-    points = grid_points(size)
-    return points[len(points) // 2]
-
-
-def _narrow(state: State, screened: Screened | None) -> model.Step:
-    """Stop if the answer is known well enough; else train what is left, nearest and cheapest first."""
-    target = state.sizes[-1]
-    runs = state.runs(state.sizes)
-    found = aiming.locate(runs, target, state.options.fit, screened) if runs else None
-    located = found if isinstance(found, aiming.Located) else None
-    stop = _enough(state.options, located)
-    # Laws of cheaper sizes alone may be sure of themselves: points of this size on all sides of its best one must
-    # have borne them out. And a refusal is most often that of an edge: no estimate is trusted to say that it is none.
-    unsure = state.sizes if located is None else (target,) if stop is not None else ()
-    for size in unsure:
-        now = state.race_at(size)
-        missing = list(racing.missing_neighbours(state, size, now, strict=True)) if now else []
-        if missing:
-            return _step(tuple(missing), None, located)
-    if state.race_at(target) is None:
-        stop = None
-    if stop is None:
-        is_costly = located is not None and located.regret > COSTLY_REGRET
-        for decisions in _work(state, depths=3 if is_costly else 2):
-            if decisions:
-                return _step(tuple(decisions), None, located)
-    # An answer for a compute that is given needs no loss-compute law, one for a checkpoint does.
-    lack = found.lack if isinstance(found, aiming.Located) else found
-    further = tuple(racing.permitted(state, _further(state, lack))) if lack else ()
-    return _step(further, None if further else stop or model.StopReason.NOTHING_LEFT, located)
-
-
-def _further(state: State, lack: aiming.Lack) -> Iterator[model.Decision]:
-    """What the laws lack at the size that they name."""
-    for size in state.sizes:
-        now = state.race_at(size)
-        if now is None or lack.params not in (None, size.params):
-            continue
-        if isinstance(lack, aiming.BeyondGrid):
-            found = racing.beyond_outermost(
-                state, size, now, axis=lack.quantity, larger=lack.larger
-            )
-        else:
-            found = racing.missing_diagonal(state, size, now)
-        for decision in found:
-            yield replace(decision, reason=model.Reason.COMPLETES_LAWS)
-
-
-def _enough(
-    options: model.SearchOptions, located: aiming.Located | None
-) -> model.StopReason | None:
-    if located is None:
-        return None
-    if located.within(options.learning_rate_precision, options.batch_size_precision):
-        return model.StopReason.PRECISION_REACHED
-    if located.regret <= options.negligible_regret:
-        return model.StopReason.REGRET_NEGLIGIBLE
-    return None
-
-
-def _step(
-    decisions: tuple[model.Decision, ...],
-    stop: model.StopReason | None,
-    located: aiming.Located | None,
-) -> model.Step:
-    if located is None:
-        return model.Step(decisions, stop)
-    return model.Step(decisions, stop, located.learning_rate, located.batch_size)
-
-
-def _work(state: State, depths: int) -> Iterator[list[model.Decision]]:
-    """Points that are neither done nor pruned, as they may be taken up, one group after the other."""
-    rings = {size.name: _rings(state, size) for size in state.sizes}
-    for depth in range(depths):
-        for rung in RUNGS:
-            for size in state.sizes:
-                yield _below(state, size, rings[size.name][depth], rung)
-
-
-def _rings(
-    state: State, size: model.Size
-) -> tuple[list[model.Point], list[model.Point], list[model.Point]]:
-    """The leader and its neighbours, those diagonal to it, and the rest, which says little of an optimum."""
-    now = state.race_at(size)
-    points = {*grid_points(size), *(s.point for s in state.seen_of(size))}
-    if now is None:
-        return sorted(points), [], []
-    beside = {now.leader, *neighbours(size, state.seen_of(size), now.leader)} & points
-    reach = DIAGONAL * max(distance(p, now.leader) for p in beside)
-    diagonal = {p for p in points - beside if distance(p, now.leader) <= reach}
-    return sorted(beside), sorted(diagonal), sorted(points - beside - diagonal)
-
-
-def _below(
-    state: State, size: model.Size, points: Sequence[model.Point], rung: float
-) -> list[model.Decision]:
-    known = {s.point: s for s in state.seen_of(size)}
-    left = (known.get(point, model.Seen(point)) for point in points)
-    return [
-        state.run_to(s.point, rung, model.Reason.NARROWS)
-        for s in left
-        if not s.closed and not state.has(s, rung)
-    ]
-
-
-def _affordable(state: State, step: model.Step) -> model.Step:
-    """The step without the runs for which the budget leaves no room."""
-    flops_left, seconds_left = state.flops_left, state.seconds_left
-    kept = []
-    for decision in step.decisions:
-        if decision.action is IntentAction.RUN:
-            seconds = state.seconds_of(decision)
-            if decision.flops > flops_left or seconds > seconds_left:
+    def decisions(
+        self,
+        choices: Iterable[Choice],
+        most: int,
+        reason: model.Reason,
+        *,
+        within_budget: bool = False,
+    ) -> list[model.Decision]:
+        """One of a point at the most: its later rungs are decided on once it has come to the first."""
+        decided = dict[model.Point, model.Decision | None]()
+        additions, budget = self.additions_left, self._budget
+        for choice in choices:
+            if sum(each is not None for each in decided.values()) == most:
+                break
+            if choice.point in decided or (choice.added and not additions):
                 continue
-            flops_left -= decision.flops
-            seconds_left -= seconds
-        kept.append(decision)
-    if step.decisions and not kept:
-        return replace(step, decisions=(), stop=model.StopReason.BUDGET_EXHAUSTED)
-    return replace(step, decisions=tuple(kept))
+            flops, seconds = self._cost(choice)
+            if within_budget and not budget.covers(flops, seconds):
+                decided[choice.point] = None
+                continue
+            budget, additions = budget.without(flops, seconds), additions - choice.added
+            decided[choice.point] = model.Decision(
+                choice.point,
+                choice.tokens,
+                self._reason(reason, choice),
+                choice.added,
+                flops,
+                choice.saves,
+            )
+        return [decision for decision in decided.values() if decision is not None]
+
+    def least(self, choices: Iterable[Choice]) -> model.Step | None:
+        """That the search ends before it begins, as the budget does not cover what any law takes: runs that show a minimum, of sizes
+        that show a trend. None: it does."""
+        needed = dict.fromkeys((size.name for size in self.sizes), FEWEST_RUNS)
+        sizes = min(FEWEST_SIZES, len(self.sizes))
+        points = set[model.Point]()
+        flops = seconds = 0.0
+        for choice in choices:
+            if choice.point in points:
+                continue
+            points.add(choice.point)
+            needed[choice.point.size] -= 1
+            more = self._cost(choice)
+            flops, seconds = flops + more[0], seconds + more[1]
+            if sum(count <= 0 for count in needed.values()) >= sizes:
+                break
+        if self._budget.covers(flops, seconds):
+            return None
+        return model.Step(
+            stop=model.StopReason.BUDGET_EXHAUSTED,
+            least_flops=flops,
+            least_seconds=seconds if seconds > self._budget.seconds else None,
+        )
+
+    @property
+    def _budget(self) -> _Budget:
+        flops, seconds = self.options.budget_flops, self.options.seconds_left
+        spent = sum(self._size_of(point).token_flops * s.tokens for point, s in self.seen.items())
+        return _Budget(
+            math.inf if flops is None else flops - spent, math.inf if seconds is None else seconds
+        )
+
+    def _reason(self, reason: model.Reason, choice: Choice) -> model.Reason:
+        if not choice.added or reason is not model.Reason.LOWERS_REGRET:
+            return reason
+        return model.Reason.BELOW_DIVERGED if self.all_diverged else model.Reason.BEYOND_EDGE
+
+    def _cost(self, choice: Choice) -> tuple[float, float]:
+        """FLOPs and accelerator seconds."""
+        size, seen = self._size_of(choice.point), self.seen.get(choice.point)
+        tokens = size.trained_tokens(choice.point.batch_size, choice.tokens)
+        flops = size.token_flops * max(tokens - (seen.tokens if seen else 0.0), 0.0)
+        return flops, flops * (size.seconds_per_flop or 0.0)
+
+    def _size_of(self, point: model.Point) -> model.Size:
+        return next(size for size in self.sizes if size.name == point.size)
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What is left of it."""
+
+    flops: float
+    seconds: float
+
+    def covers(self, flops: float, seconds: float) -> bool:
+        """Whether so much may be spent."""
+        return flops <= self.flops and seconds <= self.seconds
+
+    def without(self, flops: float, seconds: float) -> _Budget:
+        """After that."""
+        return _Budget(self.flops - flops, self.seconds - seconds)
+
+
+def _answers(state: _State) -> bool:
+    """Whether the laws answer at the largest size and its tokens, and place a checkpoint."""
+    runs, size = state.runs, state.sizes[-1]
+    if not runs:
+        return False
+    laws = engine.fit_laws(runs, state.options.fit)
+    # `Size.flops_per_token` is what budgets count; runs of a table may be counted otherwise.
+    nearest = min(runs, key=lambda run: abs(math.log(run.params / size.params)))
+    counted = nearest.flops_per_token or 6.0 * nearest.params
+    per_token = counted * size.params / nearest.params
+    query = engine.PredictionQuery(
+        total_flops=per_token * size.tokens, params=size.params, flops_per_token=per_token
+    )
+    answer = engine.predict(laws, query)
+    return isinstance(answer, engine.Prediction) and laws.loss_compute.refusal is None

@@ -156,9 +156,6 @@ NonNegativeDecimal = Annotated[
     DecimalText, decimal('a number of 0 or more such as "0.1"', (">=", 0))
 ]
 LossWeight = Annotated[DecimalText, decimal('a number from 0 to 1 such as "1e-4"', ("<=", 1))]
-Factor = Annotated[
-    DecimalText, decimal('a number above 1, up to 100, such as "1.3"', (">", 1), ("<=", 100))
-]
 PlacementFactor = Annotated[
     DecimalText, decimal('a number from 1.5 to 10, such as "2"', (">=", 1.5), ("<=", 10))
 ]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from isoloss_operator.api.fields import ApiType, Factor, PlacementFactor
+from isoloss_operator.api.fields import ApiType, PlacementFactor, PositiveTokens
 
 USUAL_ADDITIONS = 6
 """Points that one more line of learning rates, or of batch sizes, takes about an optimum, and two to spare."""
@@ -23,13 +23,13 @@ class ExtendGrid(ApiType):
         return USUAL_ADDITIONS * max(placed_sizes, 1)
 
 
-class SearchPrecision(ApiType):
-    """How narrow the 80% interval of the optimum at the largest size must be for the search to end."""
+class SearchTarget(ApiType):
+    """The run that the answer is for."""
 
-    learning_rate: Factor = "1.3"
-    """Factor between the answer and either end of the interval of the learning rate."""
-    batch_size: Factor = "1.5"
-    """Factor between the answer and either end of the interval of the batch size."""
+    parameters: PositiveTokens
+    """Active parameters in matrix products, output head included."""
+    tokens: PositiveTokens
+    """Tokens of the run. What a better answer saves is counted in its FLOPs."""
 
 
 class SearchPlacement(ApiType):
@@ -54,15 +54,11 @@ class Search(ApiType):
     """Which points of the grid are trained, and how far."""
 
     strategy: Literal["Exhaustive", "Sequential"] = "Exhaustive"
-    """Exhaustive trains every point to its end. Sequential trains the smallest size first, stops points at 30% and
-    60% of their tokens, prunes those that cannot end lowest, places larger sizes by the laws of the smaller, and ends
-    once the optimum is known to `precision`. It may be changed at any time."""
+    """Exhaustive trains every point to its end. Sequential trains next what lowers the expected regret at `target` most
+    per FLOP, and ends once the next best point would cost more than it saves there. It may be changed at any time."""
     extend_grid: ExtendGrid = ExtendGrid()
     """Points that Sequential may add if an optimum is on the edge of a grid."""
-    precision: SearchPrecision = SearchPrecision()
-    """When Sequential ends before every point near the optima is trained."""
-    replicates: int = Field(default=2, ge=0, le=8)
-    """Number of times that Sequential repeats the best point of the cheapest size with other seeds, for 60% of its
-    tokens, to measure the noise of losses."""
+    target: SearchTarget | None = None
+    """What Sequential weighs its costs against. When absent, a run of 40 times the compute of the largest size's."""
     placement: SearchPlacement = SearchPlacement()
     """First points of sizes that have no grid."""

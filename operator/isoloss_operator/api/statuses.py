@@ -207,23 +207,20 @@ class PlacedSizeStatus(StatusType):
 
 
 class SearchStatus(StatusType):
-    """What a sequential search has decided so far. Reasons and bounds of each point are in the ledger."""
+    """What a sequential search has decided so far. The reason of each point is in the ledger."""
 
     ended: StatusText = ""
-    """Why it ended: PrecisionReached, RegretNegligible, NothingLeft, LearningRateAtEdge, BatchSizeAtEdge,
-    AllDiverged or BudgetExhausted. Empty while it goes on."""
+    """Why it ended: NotWorthItsCost, NothingLeft, AllDiverged or BudgetExhausted. Empty while it goes on."""
+    message: StatusText = ""
+    """What the last step chose, what that costs and is expected to save; or why the search ended."""
     finished: int = 0
     """Number of points that were trained to their proxy's tokens, or diverged."""
     paused: int = 0
     """Number of points that stopped on the way with a checkpoint and may go on."""
-    pruned: int = 0
-    """Number of points that were stopped because they cannot end lowest."""
     not_chosen: int = 0
     """Number of points of the grid that were not trained at all."""
     added: int = 0
     """Number of points that were added beyond the edges of the grids."""
-    replicates: int = 0
-    """Number of points that repeat the best one of the cheapest size with other seeds."""
     saved_flops: StatusText = ""
     """FLOPs of the whole grid less those of all points as trained or wanted. Negative if added points cost more than
     was saved."""

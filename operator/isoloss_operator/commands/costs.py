@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from isoloss import formatting
@@ -26,7 +26,11 @@ from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.checks import with_checkpoint_models
-from isoloss_operator.decide.choose import assumed_seconds_per_flop, search_sizes
+from isoloss_operator.decide.choose import (
+    assumed_seconds_per_flop,
+    search_options,
+    search_sizes,
+)
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import (
     PEAK_FLOPS,
@@ -238,7 +242,7 @@ class Planned:
     search: SearchEstimate | None
     """What a sequential search of the spec costs; None for an exhaustive sweep."""
     first_step: Step | None
-    """How such a search begins with its budget: with nothing if that does not cover its first rung."""
+    """How such a search begins with its budget: with nothing if that does not cover what it must train."""
 
     @property
     def flops(self) -> float:
@@ -323,7 +327,6 @@ def planned(written: api.ScalingSweepSpec) -> Planned:
         sizes = [_size(spec, own) for own in by_size(points).values()]
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
-    search, most = spec.search, spec.search.extend_grid.limit(len(places))
     placed = [
         PlacedSize(
             name=placement.proxy,
@@ -333,15 +336,20 @@ def planned(written: api.ScalingSweepSpec) -> Planned:
         )
         for placement, grid in placed_sizes(spec, places)
     ]
-    estimate = search_estimate(points, most, search.replicates) if spec.searches else None
-    first = _first_step(spec, points) if spec.searches else None
-    return Planned(spec, placed, sizes, estimate, first)
+    if not spec.searches:
+        return Planned(spec, placed, sizes, None, None)
+    options = search_options(spec, len(places))
+    estimate = search_estimate(points, options.max_added_points)
+    return Planned(spec, placed, sizes, estimate, _first_step(spec, points, options))
 
 
-def _first_step(spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
+def _first_step(
+    spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint], options: SearchOptions
+) -> Step:
     """Asked of the search itself, with the hours that the operator assumes before any point has run."""
     budget = spec.budget
-    options = SearchOptions(
+    options = replace(
+        options,
         budget_flops=float(budget.flops) if budget and budget.flops else None,
         seconds_left=3600.0 * budget.accelerator_hours
         if budget and budget.accelerator_hours
@@ -414,13 +422,12 @@ def search_document(planned: Planned) -> dict[str, Any] | None:
     search, first = planned.search, planned.first_step
     if search is None or first is None:
         return None
-    seconds = first.first_rung_seconds
+    seconds = first.least_seconds
     return {
         "expected_flops": search.expected_flops,
         "worst_flops": search.worst_flops,
         "max_added_points": search.max_added_points,
-        "replicates": search.replicates,
         "basis": search.basis,
-        "unaffordable_first_rung_flops": first.first_rung_flops,
-        "unaffordable_first_rung_hours": None if seconds is None else seconds / 3600,
+        "unaffordable_least_flops": first.least_flops,
+        "unaffordable_least_hours": None if seconds is None else seconds / 3600,
     }

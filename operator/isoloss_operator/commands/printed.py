@@ -10,7 +10,7 @@ from isoloss_contract.checkpointing import STORE_BYTES_PER_SECOND, checkpoint_by
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
-from isoloss_operator.decide.conditions import first_rung_in_words
+from isoloss_operator.decide.choose import least_in_words
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
@@ -175,22 +175,21 @@ def print_search(planned: Planned) -> None:
     _say(
         f"Sequential search: {formatting.flops(expected)} FLOPs expected "
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
-        f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
-        f"{search.basis}"
+        f"(the whole grid and {search.max_added_points} added points). {search.basis}"
     )
-    if first.first_rung_flops is not None:
-        field = "flops" if first.first_rung_seconds is None else "acceleratorHours"
-        rung = first_rung_in_words(first.first_rung_flops, first.first_rung_seconds)
+    if first.least_flops is not None:
+        field = "flops" if first.least_seconds is None else "acceleratorHours"
+        least = least_in_words(first.least_flops, first.least_seconds)
         _say(
-            f"Nothing would be trained: the search begins with {rung}, more than spec.budget.{field} has. It would end with "
-            "BudgetExhausted: raise the budget above that."
+            f"Nothing would be trained: a search takes at least {least}, more than spec.budget.{field} has. It would end "
+            "with BudgetExhausted: raise the budget above that."
         )
 
 
 def print_budget(planned: Planned, pace: Pace) -> None:
     """Which limits of the budget the sweep would meet, if any; `print_search` says it of one that cannot begin."""
     budget, sizes, first = planned.spec.budget, planned.sizes, planned.first_step
-    if budget is None or (first is not None and first.first_rung_flops is not None):
+    if budget is None or (first is not None and first.least_flops is not None):
         return
     if budget.flops:
         name = f"budget of {formatting.flops(float(budget.flops))} FLOPs"

@@ -16,8 +16,6 @@ from isoloss_contract.ledger import (
     DONE,
     MAX_VERSIONS,
     Attempts,
-    Intent,
-    IntentAction,
     Ledger,
     PointRecord,
     PointState,
@@ -622,13 +620,8 @@ def partial_result_found(
 def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
     """A fit could not read the trajectory of a done point: pending again, one failure charged."""
     attempt = max(1, record.attempts.ended)
-    is_pruned = record.intent.action is IntentAction.PRUNE
     return replace(
         record,
-        # A pruned point never runs again by itself, and now it has nothing to be fitted by.
-        intent=Intent(tokens=record.intent.tokens, reason=failure.kind)
-        if is_pruned
-        else record.intent,
         state=PointState.PENDING,
         adopted=False,
         reached_tokens=0,

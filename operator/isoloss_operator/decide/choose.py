@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from isoloss.design import Target
 from isoloss.formatting import flops as flops_in_words
+from isoloss.formatting import number
 from isoloss.laws import Laws
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
@@ -30,7 +32,7 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.reading import Absent, is_unknown, value_of
-from isoloss_contract.records import MAX_BATCH_SIZE, PointProgress
+from isoloss_contract.records import MAX_BATCH_SIZE, WARMUP_MULTIPLE, PointProgress
 from isoloss_operator import api
 from isoloss_operator.api import SweepBudget
 from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt, planned
@@ -44,7 +46,6 @@ from isoloss_operator.decide.record import fit_inputs, fitted_records
 from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, six_nd
 from isoloss_operator.planning.points import (
-    SEEDS,
     Continued,
     Place,
     PlannedPoint,
@@ -210,7 +211,7 @@ def _if_chosen(record: PointRecord, *, searches: bool) -> PointRecord:
 
 def _if_paid(record: PointRecord, *, is_spent: bool, searches: bool) -> PointRecord:
     """A spent budget pauses every unfinished point, and one with room lets those run that it paused. Points that are
-    paused or pruned for another reason stay so."""
+    paused for another reason stay so."""
     intent, is_paused = record.intent, record.intent.reason == BUDGET_SPENT
     stops = is_spent and record.state is PointState.PENDING
     if stops and intent.action is IntentAction.RUN:
@@ -237,7 +238,7 @@ def act(
     over, stopped = list[ObservedJob](), list[ObservedJob]()
     for job in tasks.active:
         record, is_ending = ledger.by_key[job.key], job.is_finished or job.deleting
-        # The ledger says to pause or prune its task, or it waits in vain for what is no longer asked for.
+        # The ledger says to pause its task, or it waits in vain for what is no longer asked for.
         waits_in_vain = job.uid in planned and job.uid in tasks.outdated
         is_unwanted = record.intent.action is not IntentAction.RUN or waits_in_vain
         # The operator ended it, for lack of progress or by suspension, and has yet to delete it.
@@ -435,21 +436,32 @@ def _request(
     spent: Spending,
 ) -> SearchRequest:
     """The step to decide now."""
-    search, flops, seconds = spec.search, spent.flops_left, spent.seconds_left
+    flops, seconds = spent.flops_left, spent.seconds_left
+    options = search_options(spec, len(ledger.placements))
     room = max(api.MAX_POINTS - len(ledger.points), 0)
-    repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
-    most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
         sizes=search_sizes(spec, points.values(), spent.seconds_per_flop),
-        points={record.key: _seen(spec, points[record.key], record) for record in ledger.points},
-        options=SearchOptions(
-            learning_rate_precision=float(search.precision.learning_rate),
-            batch_size_precision=float(search.precision.batch_size),
-            max_added_points=min(most, len(ledger.additions) - repeated + room),
-            replicates=min(search.replicates, repeated + room),
+        points={record.key: _seen(points[record.key], record) for record in ledger.points},
+        options=replace(
+            options,
+            max_added_points=min(options.max_added_points, len(ledger.additions) + room),
             seconds_left=None if math.isinf(seconds) else max(seconds, 0.0),
         ),
         flops_left=None if math.isinf(flops) else flops,
+    )
+
+
+FEWEST_JOBS: Final = 4
+"""That a step fills however few there are: with one at a time each point would wait for a fit."""
+
+
+def search_options(spec: api.ScalingSweepSpec, placed: int) -> SearchOptions:
+    """What a spec with so many placed sizes asks of its search, without a budget."""
+    run = spec.search.target
+    return SearchOptions(
+        target=None if run is None else Target(run.parameters, run.tokens),
+        jobs=max(spec.parallelism, FEWEST_JOBS),
+        max_added_points=spec.search.extend_grid.limit(placed),
     )
 
 
@@ -465,11 +477,6 @@ def search_sizes(
     )
 
 
-def replicate_number(spec: api.ScalingSweepSpec, point: PlannedPoint) -> int:
-    """n of a repeat with the n-th seed after the sweep's, 0 of a point with the sweep's own."""
-    return (point.seed - spec.training.seed) % SEEDS
-
-
 def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
     grid = spec.grid_of(spec.proxies[proxy.index])
     return Size(
@@ -481,7 +488,18 @@ def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: flo
         largest_batch_size=_largest_batch(spec, proxy.tokens),
         sequence_length=spec.data.sequence_length,
         seconds_per_flop=seconds_per_flop,
+        first_tokens=_compared_from(spec, proxy),
     )
+
+
+COMPARED_AFTER: Final = 2
+"""Factor in tokens between the first evaluation that counts and those that runs are compared by."""
+
+
+def _compared_from(spec: api.ScalingSweepSpec, proxy: PlannedProxy) -> float:
+    """Tokens by which a run has several evaluations that count; its own if it ends before."""
+    first = max(spec.evaluation.first_tokens, WARMUP_MULTIPLE * proxy.warmup_tokens)
+    return float(min(COMPARED_AFTER * first, proxy.tokens))
 
 
 def _largest_batch(spec: api.ScalingSweepSpec, tokens: int) -> int:
@@ -490,22 +508,21 @@ def _largest_batch(spec: api.ScalingSweepSpec, tokens: int) -> int:
     return max(min(most, MAX_BATCH_SIZE), 1)
 
 
-def _seen(spec: api.ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
+def _seen(point: PlannedPoint, record: PointRecord) -> Seen:
     """As the ledger has it, without its trajectory."""
-    number = replicate_number(spec, point)
     return Seen(
-        Point(point.proxy.name, point.batch_size, point.learning_rate, number),
+        Point(point.proxy.name, point.batch_size, point.learning_rate),
         wanted=min(record.intent.tokens, record.wanted_tokens),
-        pruned=record.intent.action is IntentAction.PRUNE,
         failed=record.state in FAILED_FOR_GOOD,
     )
 
 
 def stepped(ledger: Ledger, step: SearchStep, tasks: TaskSet) -> Ledger:
     """The ledger of the planned points once a step's decisions are in it."""
-    decisions = {_decided(tasks.spec, decision): decision for decision in step.decisions}
+    seed = tasks.spec.training.seed
+    decisions = {(d.size, d.batch_size, d.learning_rate, seed): d for d in step.decisions}
     points = tuple(
-        replace(record, intent=_intent(decision, record.trained_for))
+        replace(record, intent=_intent(decision))
         if (decision := decisions.pop(tasks.points[record.key].place, None))
         else record
         for record in ledger.points
@@ -516,31 +533,17 @@ def stepped(ledger: Ledger, step: SearchStep, tasks: TaskSet) -> Ledger:
     return _with_added(ledger.replace(points=points), added, tasks)
 
 
-def _decided(spec: api.ScalingSweepSpec, decision: PointDecision) -> Place:
-    """The point that a decision is about."""
-    seed = (spec.training.seed + decision.replicate) % SEEDS
-    return decision.size, decision.batch_size, decision.learning_rate, seed
-
-
-def _intent(decision: PointDecision, trained_for: int) -> Intent:
-    is_pruned = decision.action is IntentAction.PRUNE
-    # A pruned point wants what it has: it is done, and the fit uses its trajectory.
-    tokens = trained_for if is_pruned else decision.tokens
-    return Intent(decision.action, tokens, decision.reason, decision.bound)
+def _intent(decision: PointDecision) -> Intent:
+    return Intent(IntentAction.RUN, decision.tokens, decision.reason)
 
 
 def _with_added(ledger: Ledger, added: Mapping[Place, PointDecision], tasks: TaskSet) -> Ledger:
     """The points of decisions that the ledger does not have, planned like any other from now on."""
     if not added:
         return ledger
-    additions = (
-        *ledger.additions,
-        *(
-            AddedPoint(*place[:3], decision.reason, place[3] if decision.replicate else None)
-            for place, decision in added.items()
-        ),
-    )
-    intents = {place: _intent(decision, 0) for place, decision in added.items()}
+    new = (AddedPoint(*place[:3], decision.reason) for place, decision in added.items())
+    additions = (*ledger.additions, *new)
+    intents = {place: _intent(decision) for place, decision in added.items()}
     former = {record.key: record for record in ledger.former}
     records = []
     continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
@@ -551,6 +554,69 @@ def _with_added(ledger: Ledger, added: Mapping[Place, PointDecision], tasks: Tas
     return ledger.replace(
         points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
     )
+
+
+# ---------------------------------------------------- what a step chose, and why a search is over, in words
+
+
+ENDINGS: Final[Mapping[str, str]] = {
+    "NotWorthItsCost": "the next best point would cost more than it saves",
+    "NothingLeft": "no point of the grids, and none that spec.search.extendGrid.maxPoints allows, is left to train",
+    "AllDiverged": (
+        "every point that was tried diverged, and spec.search.extendGrid.maxPoints allows no smaller learning rate: lower "
+        "learningRates, or raise it"
+    ),
+    "BudgetExhausted": "no further point fits into spec.budget",
+}
+"""isoloss.search.StopReason in words."""
+NAMED: Final = 3
+"""Points named of a step."""
+
+
+def ended_in_words(due: DueStep, paces: Mapping[str, float]) -> str:
+    """Why the search is over, with what it would train next, or must if the budget does not cover that; empty: it goes on.
+    `paces` are accelerator seconds per FLOP by size: hours are reckoned with the least, as larger models are faster."""
+    step = due.step or SearchStep()
+    why = ENDINGS.get(due.ended, due.ended)
+    if step.next_flops is not None and step.next_saves is not None:
+        pace = min(paces.values(), default=0.0) / 3600
+        cost, saves = (
+            f"{flops_in_words(flops)} FLOPs ({number(flops * pace)} accelerator hours)"
+            for flops in (step.next_flops, step.next_saves)
+        )
+        why = f"the next best point would cost {cost} and save {saves}"
+    message = f"The search is over ({due.ended}): {why}." if due.ended else ""
+    if step.least_flops is None:
+        return message
+    least = least_in_words(step.least_flops, step.least_seconds)
+    return f"{message} It takes at least {least}: raise spec.budget above that and what is spent."
+
+
+def least_in_words(flops: float, seconds: float | None) -> str:
+    """What a search must train; `seconds` of accelerators if those are what the budget lacks."""
+    hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
+    return f"{flops_in_words(flops)} FLOPs{hours}"
+
+
+def step_in_words(step: SearchStep, ledger: Ledger) -> str:
+    """What it chose; points are named as in the ledger, and those that are not there yet by what they are."""
+    names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
+    parts = []
+    for is_added, words in ((False, "run on"), (True, "added")):
+        own = [decision for decision in step.decisions if decision.added is is_added]
+        flops, saves = sum(d.flops for d in own), sum(d.saves for d in own)
+        part = f"{len(own)} {words}, for {flops_in_words(flops)} FLOPs"
+        if saves > 0:
+            part += f", expected to save {flops_in_words(saves)} of the target's"
+        shown = (f"{_named(d, names)} ({d.reason})" for d in own[:NAMED])
+        more = f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
+        parts += [f"{part}: {', '.join(shown)}{more}"] if own else []
+    return "; ".join(parts)
+
+
+def _named(decision: PointDecision, names: Mapping[tuple[str, int, float], str]) -> str:
+    size, batch, rate = decision.size, decision.batch_size, decision.learning_rate
+    return names.get((size, batch, rate), f"{size} with {batch} sequences at {rate:.4g}")
 
 
 # ------------------------------------------------------------------------------------- all together
@@ -585,6 +651,8 @@ class Chosen:
     fit_inputs: str
     """FitRequest.inputs of a fit of these: a final one if nothing is running."""
     search: DueStep
+    search_says: str
+    """What its step chose, or why it is over; empty: neither is known in this pass."""
     is_over: bool
     """Whether no point is running and none will, as things are."""
     final_laws: Laws | None
@@ -618,8 +686,9 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     is_over = is_quiet and (search.request is None or bool(search.ended))
     fitted = fitted_records(spec, ledger.points)
     inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
-    next_ledger = stopped_ledger
+    next_ledger, says = stopped_ledger, ended_in_words(search, spending.seconds_per_flop)
     if search.step is not None:
+        says = says or step_in_words(search.step, ledger)
         next_ledger = stepped(stopped_ledger, search.step, tasks)
     return Chosen(
         tasks=tasks,
@@ -637,6 +706,7 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
         fitted=fitted,
         fit_inputs=inputs,
         search=search,
+        search_says=says,
         is_over=is_over,
         final_laws=_laws_of(tasks.observed.fit, search.inputs) if is_over else None,
         stopped_ledger=stopped_ledger,

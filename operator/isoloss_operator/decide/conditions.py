@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from isoloss.formatting import are, counted, number, shortened
-from isoloss.formatting import flops as flops_in_words
+from isoloss.formatting import are, counted, shortened
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown, timestamp
 from isoloss_contract.records import DataManifest
@@ -23,14 +22,13 @@ from isoloss_operator.api import Condition
 from isoloss_operator.api.statuses import MAX_ENTRIES, MAX_ENTRY
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.choose import Chosen, slots_taken
-from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome, SearchStep
+from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
 from isoloss_operator.decide.jobs import FailureClass
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import NOT_CHECKED, Finding, Reason
 from isoloss_operator.planning.points import repeated_domains
-from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 MAX_MESSAGE = 800
 """Bytes of a condition's message: several together must stay far below the status limit."""
@@ -282,7 +280,7 @@ def _previous_numbers(
 
 def sweep_findings(chosen: Chosen, left: str) -> Findings:
     """What they say after a pass over the points; `left` is what deleted Jobs left behind."""
-    exhausted = _budget_exhausted(chosen) or _first_rung_unaffordable(chosen)
+    exhausted = _budget_exhausted(chosen) or _least_unaffordable(chosen)
     fit = _fit(chosen, exhausted)
     return Findings(
         ready=_ready(chosen, fit, left),
@@ -543,10 +541,10 @@ def _finished(chosen: Chosen, exhausted: Finding | None) -> Finding | None:
     """Progressing once the sweep is over; None: as Ready."""
     if not chosen.is_over:
         return None
-    ended = chosen.search.ended
-    count = len(chosen.ledger.points)
-    message = ended_in_words(ended) if ended else f"All {counted(count, 'point')} finished."
-    return exhausted or Finding(Reason.FINISHED, message)
+    message = f"All {counted(len(chosen.ledger.points), 'point')} finished."
+    return exhausted or Finding(
+        Reason.FINISHED, (chosen.search.ended and chosen.search_says) or message
+    )
 
 
 def _budget_exhausted(chosen: Chosen) -> Finding | None:
@@ -563,12 +561,12 @@ def _budget_exhausted(chosen: Chosen) -> Finding | None:
     return Finding(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
-    """The search ended before it chose any point: less than its first rung would tell nothing."""
+def _least_unaffordable(chosen: Chosen) -> Finding | None:
+    """The search ended before it chose any point: less than it must train would tell nothing."""
     step = chosen.search.step
-    if step is None or step.first_rung_flops is None:
+    if step is None or step.least_flops is None:
         return None
-    return Finding(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
+    return Finding(Reason.BUDGET_EXHAUSTED, chosen.search_says)
 
 
 # ----------------------------------------------------------------------------- what to watch out for
@@ -635,50 +633,3 @@ def _mixed_versions(ledger: Ledger) -> str:
     names = dict.fromkeys(name for each in sets for name in each)
     found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
     return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)
-
-
-# ------------------------------------------------------------------------ why a search is over
-
-
-ENDINGS: Final[Mapping[str, str]] = {
-    "PrecisionReached": "the optimum is known to search.precision",
-    "RegretNegligible": "the remaining uncertainty about the optimum costs almost nothing",
-    "NothingLeft": "no point near the optima is left to train",
-    "LearningRateAtEdge": (
-        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints allows no more points: move learningRates, or raise it"
-    ),
-    "BatchSizeAtEdge": (
-        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
-        "spec.search.extendGrid.maxPoints allows no more points: move batchSizes, or raise it"
-    ),
-    "AllDiverged": (
-        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints allows no smaller learning "
-        "rate: lower learningRates, or raise it"
-    ),
-    "BudgetExhausted": "no further point fits into spec.budget",
-}
-"""isoloss.search.StopReason in words."""
-
-
-def ended_in_words(ended: str) -> str:
-    """Why the search is over, by one of isoloss.search.StopReason."""
-    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
-
-
-def step_ended_in_words(step: SearchStep) -> str:
-    """Why the search is over by its last step, which says what it begins with if the budget does not cover that."""
-    message = ended_in_words(step.ended)
-    if step.first_rung_flops is None:
-        return message
-    first = first_rung_in_words(step.first_rung_flops, step.first_rung_seconds)
-    return f"{message} It begins with {first}: raise spec.budget above that and what is spent."
-
-
-def first_rung_in_words(flops: float, seconds: float | None) -> str:
-    """What a search trains first; `seconds` of accelerators if those are what the budget lacks."""
-    hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
-    return (
-        f"the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, which takes "
-        f"{flops_in_words(flops)} FLOPs{hours}"
-    )

@@ -11,7 +11,7 @@ from isoloss.report.content import PointRow
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
 from isoloss_contract import records
-from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction
+from isoloss_contract.ledger import MAX_ADDITIONS
 
 PAGE_SECONDS: Final = 60.0
 """Between two pages of one resource."""
@@ -42,20 +42,15 @@ class PointDecision:
     size: records.Name
     batch_size: int
     learning_rate: records.PositiveFinite
-    action: IntentAction
     tokens: records.Tokens
-    """To train until; of a pruned point 0."""
+    """To train until."""
     reason: Text
     """One of isoloss.search.Reason."""
-    bound: records.Finite | None
-    """For a pruned point: nats by which it would end above the leader at the least."""
     flops: records.Finite
-    """What following a decision to run costs; what one to prune saves."""
-    risk: records.Finite
-    """For a pruned point: probability that it would have ended below the leader."""
+    """What following it costs."""
+    saves: records.Finite
+    """FLOPs of the target that it is expected to save."""
     added: bool
-    replicate: int = 0
-    """n: a repeat with the sweep's seed and n."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,13 @@ class SearchStep:
     decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
     ended: Text = ""
     """One of isoloss.search.StopReason; empty: the search goes on, and there are decisions."""
-    first_rung_flops: records.Finite | None = None
-    """What the first rung costs, if the budget does not cover it and the search is over before it began."""
-    first_rung_seconds: records.Finite | None = None
+    next_flops: records.Finite | None = None
+    """What the next best point would cost, if the search is over because it is not worth it."""
+    next_saves: records.Finite | None = None
+    """FLOPs of the target that it would be expected to save."""
+    least_flops: records.Finite | None = None
+    """What a search must train at the least, if the budget does not cover it and the search is over before that."""
+    least_seconds: records.Finite | None = None
     """Accelerator seconds that it takes, if it is these that the budget does not cover."""
 
 

@@ -94,7 +94,7 @@ class Reason(StrEnum):
     SEARCHING = "Searching"
     """The search decides which points train next, and for how many tokens."""
     SEARCH_STEP = "SearchStep"
-    """The search chose, pruned or added points, or is over; the message says which and why."""
+    """The search chose or added points, or is over; the message says which and why."""
     FITTING = "Fitting"
     """All points are done and the laws are being fitted."""
     FINISHED = "Finished"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from isoloss.formatting import flops as flops_in_words
 from isoloss.formatting import loss, precise, shortened
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -25,8 +24,7 @@ from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.api.statuses import MAX_ENTRIES
 from isoloss_operator.decide import conditions, law_status
-from isoloss_operator.decide.choose import Chosen, Spending, replicate_number
-from isoloss_operator.decide.fits import PointDecision, SearchStep
+from isoloss_operator.decide.choose import Chosen, Spending
 from isoloss_operator.decide.jobs import UNCHARGED, FailureClass, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event
@@ -42,6 +40,8 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
     left, search = conditions.left_behind(observed), None
     if spec.searches:
         search = search_status(spec, ledger, points, chosen.search.ended)
+        if message := chosen.search_says or said_before(observed):
+            search = search.model_copy(update={"message": message})
     numbers = numbers_of(
         observed,
         points,
@@ -278,21 +278,21 @@ def _is_wanted(record: PointRecord) -> bool:
 # ------------------------------------------------------------------------------- how far a search is
 
 
+def said_before(observed: ObservedSweep) -> str:
+    """What the last step of a search that goes on chose: it is shown until the next."""
+    before = observed.previous_status.search
+    return "" if before is None or before.ended else before.message
+
+
 def search_status(
-    spec: api.ScalingSweepSpec,
-    ledger: Ledger,
-    points: Iterable[PlannedPoint],
-    ended: str,
+    spec: api.ScalingSweepSpec, ledger: Ledger, points: Sequence[PlannedPoint], ended: str
 ) -> statuses.SearchStatus:
     """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
     records = ledger.points
-    pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
     finished = [r for r in records if r.is_finished]
     untouched = [r for r in records if not r.intent.tokens and not r.tokens]
-    planned = list(points)
-    grid = planned[: spec.points]
-    repeated = {point.key for point in planned if replicate_number(spec, point)}
-    not_beyond = repeated | {point.key for point in grid}
+    grid = points[: spec.points]
+    keys = {point.key for point in grid}
     return statuses.SearchStatus(
         ended=ended,
         finished=len(finished),
@@ -303,10 +303,8 @@ def search_status(
             and not r.is_finished
             for r in records
         ),
-        pruned=len(pruned),
         not_chosen=len(untouched),
-        added=sum(r.key not in not_beyond for r in records),
-        replicates=sum(r.key in repeated for r in records),
+        added=sum(r.key not in keys for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
         placed=tuple(
             statuses.PlacedSizeStatus(
@@ -390,55 +388,10 @@ def _event(failure: str, records: list[PointRecord]) -> Event:
     )
 
 
-RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
-
-
-def search_events(ledger: Ledger, step: SearchStep | None, previous: str) -> tuple[Event, ...]:
-    """One event about a step: its points, named as in the ledger, or that the search is over.
-
-    `previous` is why it ended by the status as observed.
-    """
-    if step is None or (step.ended and step.ended == previous):
+def search_events(chosen: Chosen) -> tuple[Event, ...]:
+    """One event about a step, or that the search is over, which is told once."""
+    step, before = chosen.search.step, chosen.tasks.observed.previous_status.search
+    if step is None or (step.ended and before is not None and step.ended == before.ended):
         return ()
-    if step.ended:
-        message = conditions.step_ended_in_words(step)
-        return (Event("Normal", Reason.SEARCH_STEP, message),)
-    names: dict[tuple[str, int, float], str] = {}
-    for r in ledger.points:  # replicates come after the point that they repeat
-        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
-    groups: dict[str, list[PointDecision]] = {
-        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
-    }
-    for decision in step.decisions:
-        groups[_group(decision)].append(decision)
-    parts = (_part(found, words, names) for words, found in groups.items())
-    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
+    message = shortened(chosen.search_says, MAX_EVENT_MESSAGE)
     return (Event("Normal", Reason.SEARCH_STEP, message),)
-
-
-def _group(decision: PointDecision) -> str:
-    if decision.action is IntentAction.PRUNE:
-        return PRUNED
-    if decision.replicate:
-        return REPEATED
-    return ADDED if decision.added else RUN_ON
-
-
-def _part(
-    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
-) -> str:
-    if not decisions:
-        return ""
-    flops = sum(decision.flops for decision in decisions)
-    verb = "saving" if words == PRUNED else "for"
-    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
-    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
-    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
-
-
-def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
-    place = decision.size, decision.batch_size, decision.learning_rate
-    facts: Iterable[str] = [decision.reason]
-    if decision.bound is not None:
-        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
-    return f"{names.get(place, decision.size)} ({', '.join(facts)})"

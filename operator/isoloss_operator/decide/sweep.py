@@ -102,8 +102,6 @@ def _plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...])
     observed, spec = tasks.observed, tasks.spec
     fit = _fit_request(chosen, status)
     page, next_look = _sweep_page(chosen, status, fit), _next_look(chosen)
-    search = observed.previous_status.search
-    ended_before = "" if search is None else search.ended
     stored = value_of(observed.ledger)
     return SweepPlan(
         status=status,
@@ -127,7 +125,7 @@ def _plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...])
         page=page,
         events=(
             *attempt_events(stored, chosen.ledger),
-            *search_events(chosen.next_ledger, chosen.search.step, ended_before),
+            *search_events(chosen),
             *events,
         ),
         requeue_after=next_look,

@@ -21,7 +21,6 @@ from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss.status import View
 from isoloss_contract import layout
-from isoloss_contract.ledger import IntentAction
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
@@ -342,12 +341,17 @@ def search_step(
     )
     step = search.next_step(request.sizes, seen, options)
     wanted = {s.point: s.wanted for s in seen}
-    decisions = tuple(
-        _decision(decision) for decision in step.decisions if _is_new(decision, wanted)
-    )
+    # Those that ask for more than is wanted already.
+    new = (d for d in step.decisions if round(d.tokens) > wanted.get(d.point, 0.0))
+    decisions = tuple(map(_decision, new))
     nothing = "" if decisions else search.StopReason.NOTHING_LEFT
     return SearchStep(
-        decisions, str(step.stop or nothing), step.first_rung_flops, step.first_rung_seconds
+        decisions,
+        ended=str(step.stop or nothing),
+        next_flops=step.next_flops,
+        next_saves=step.next_saves,
+        least_flops=step.least_flops,
+        least_seconds=step.least_seconds,
     )
 
 
@@ -369,24 +373,15 @@ def _budget(
     return max(left, 0.0) + sum(spent)
 
 
-def _is_new(decision: search.Decision, wanted: Mapping[search.Point, float]) -> bool:
-    """Whether it asks for more than is wanted already."""
-    is_run = decision.action is IntentAction.RUN
-    return not is_run or round(decision.tokens) > wanted.get(decision.point, 0.0)
-
-
 def _decision(decision: search.Decision) -> PointDecision:
     point = decision.point
     return PointDecision(
         size=point.size,
         batch_size=round(point.batch_size),
         learning_rate=point.learning_rate,
-        action=decision.action,
-        tokens=round(decision.tokens) if decision.action is IntentAction.RUN else 0,
+        tokens=round(decision.tokens),
         reason=str(decision.reason),
-        bound=decision.bound,
         flops=decision.flops,
-        risk=decision.risk,
+        saves=decision.saves,
         added=decision.added,
-        replicate=point.replicate,
     )

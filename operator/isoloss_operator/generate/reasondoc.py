@@ -54,7 +54,7 @@ def reasons_page() -> str:
         "## Searches",
         "Why a sequential search is over, in `status.search.ended` and `Ready`.",
         _meanings(StopReason),
-        "Why it wanted or pruned a point, in the ledger and in the events `SearchStep`.",
+        "Why it wanted a point, in the ledger and in the events `SearchStep`.",
         _meanings(SearchReason),
     ]
     return "\n\n".join(parts) + "\n"

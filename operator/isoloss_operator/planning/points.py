@@ -115,10 +115,6 @@ class PlannedPoint:
         return _with_grid_point(self.proxy.base, self.batch_size, self.learning_rate, self.seed)
 
 
-SEEDS: Final = 2**31
-"""Seeds of the API: the number after the last one is the first."""
-
-
 @dataclass(frozen=True)
 class Continued:
     """What the ledger knows of the sizes that continue a checkpoint."""
@@ -218,9 +214,8 @@ def _added_points(
     for added in additions:
         if added.proxy not in proxies:
             continue
-        seed = spec.training.seed if added.seed is None else added.seed
-        rate = added.learning_rate
-        point = planned_point(spec, proxies[added.proxy], added.batch_size, rate, seed)
+        size, rate, seed = proxies[added.proxy], added.learning_rate, spec.training.seed
+        point = planned_point(spec, size, added.batch_size, rate, seed)
         if point.name not in names:
             names.add(point.name)
             yield point
@@ -233,12 +228,12 @@ def planned_point(
     base = proxy.base
     key = _with_grid_point(base, batch_size, learning_rate, seed).key if base else ""
     tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
-    replicate = "" if seed == spec.training.seed else f"-s{seed}"
+    of_seed = "" if seed == spec.training.seed else f"-s{seed}"
     return PlannedPoint(
         proxy=proxy,
         batch_size=batch_size,
         learning_rate=learning_rate,
-        name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{replicate}",
+        name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{of_seed}",
         key=key,
         tokens=tokens,
         flops=six_nd(proxy.parameters, tokens),

@@ -30,16 +30,11 @@ class MeasuredShare:
 
 PARALLELISM: Final = (1, 2, 4, 8, 16)
 MEASURED: Final = (
-    MeasuredShare(lines=3, sweeps=135, mean=0.43, worst=0.66, at_work=(1.0, 1.6, 2.1, 2.3, 2.4)),
-    MeasuredShare(lines=4, sweeps=112, mean=0.28, worst=0.92, at_work=(1.0, 1.6, 2.3, 2.6, 2.8)),
-    MeasuredShare(lines=5, sweeps=85, mean=0.20, worst=0.60, at_work=(1.0, 1.6, 2.4, 2.7, 2.9)),
+    MeasuredShare(lines=3, sweeps=135, mean=0.41, worst=0.69, at_work=(1.0, 1.8, 2.8, 4.0, 4.4)),
+    MeasuredShare(lines=4, sweeps=112, mean=0.26, worst=0.38, at_work=(1.0, 1.8, 2.9, 4.2, 4.7)),
+    MeasuredShare(lines=5, sweeps=85, mean=0.18, worst=0.28, at_work=(1.0, 1.8, 2.9, 4.1, 4.6)),
 )
-"""On 30 November 2026, by `make bench-search`, FLOPs as asked for: docs/evidence/search.md, by grid size."""
-
-MEASURED_REPLICATES: Final = 2
-"""That the searches asked for, which their shares include."""
-REPLICATE_SHARE: Final = 0.6
-"""Share of its tokens that a replicate trains for: isoloss.search's second rung."""
+"""On 1 December 2026, by `make bench-search`, FLOPs as asked for: docs/evidence/search.md, by grid size."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +57,6 @@ class SearchEstimate:
     added_flops: float
     """FLOPs of as many points of the most expensive size as may be added."""
     max_added_points: int
-    replicates: int
-    """Repeats with other seeds."""
-    flops_per_replicate: float
 
     @property
     def grid_flops(self) -> float:
@@ -73,20 +65,17 @@ class SearchEstimate:
 
     @property
     def expected_flops(self) -> float:
-        """The mean measured share of each size's grid, and what more or fewer replicates cost or save."""
-        further = self.replicates - MEASURED_REPLICATES
-        measured = sum(size.flops * size.measured.mean for size in self.sizes)
-        return max(0.0, measured + further * self.flops_per_replicate)
+        """The mean measured share of each size's grid."""
+        return sum(size.flops * size.measured.mean for size in self.sizes)
 
     @property
     def worst_flops(self) -> float:
-        """Every point of the grids to its end, every point that may be added, and the replicates: no search
-        costs more."""
-        return self.grid_flops + self.added_flops + self.replicates * self.flops_per_replicate
+        """Every point of the grids to its end, and every point that may be added: no search costs more."""
+        return self.grid_flops + self.added_flops
 
     def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
         """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
-        takes with one Job at a time. Replicates run alongside the leader of the cheapest size."""
+        takes with one Job at a time."""
         return sum(
             one_by_one[size.name] * size.measured.mean / size.measured.jobs_at_work(parallelism)
             for size in self.sizes
@@ -114,21 +103,11 @@ def _measured(lines: float) -> MeasuredShare:
     return min(MEASURED, key=lambda each: abs(each.lines - lines))
 
 
-def search_estimate(
-    points: Sequence[PlannedPoint], max_added_points: int, replicates: int
-) -> SearchEstimate:
+def search_estimate(points: Sequence[PlannedPoint], max_added_points: int) -> SearchEstimate:
     """The estimate for these points: all of a sweep's, with one seed."""
     sizes = tuple(_share(name, own) for name, own in by_size(points).items())
     dearest = max((point.flops for point in points), default=0.0)
-    # Those of a size cost alike, but for whole steps.
-    cheapest = min((point.flops for point in points), default=0.0)
-    return SearchEstimate(
-        sizes,
-        added_flops=max_added_points * dearest,
-        max_added_points=max_added_points,
-        replicates=replicates,
-        flops_per_replicate=REPLICATE_SHARE * cheapest,
-    )
+    return SearchEstimate(sizes, max_added_points * dearest, max_added_points)
 
 
 def _share(name: str, points: Sequence[PlannedPoint]) -> SizeShare:

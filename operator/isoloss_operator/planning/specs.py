@@ -6,7 +6,6 @@ here. InvalidSpec is the only exception, so that a bad spec becomes a condition 
 
 import difflib
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +24,6 @@ from isoloss_operator.api import HyperparamPredictionSpec, Proxy, ScalingSweepSp
 from isoloss_operator.api.fields import DECIMAL_PATTERN, LABEL_PATTERN, NAME_PATTERN
 from isoloss_operator.planning.models import model_problems, parameter_counts
 
-FIRST_JUDGED_SHARE = 0.3
-"""Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
-JUDGED_AFTER = 2.0
-"""Factor in tokens between the first evaluation that counts and that comparison."""
 SOME_ENDING = re.compile(r"\.[a-z]+$", re.IGNORECASE)
 """Of a URI that names files rather than a folder."""
 MAX_ERRORS = 10
@@ -71,7 +66,7 @@ def in_words(errors: Sequence[SpecError]) -> str:
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     """The spec of a ScalingSweep, with every check that is possible without its corpus. Raises InvalidSpec."""
     spec = parsed(raw, ScalingSweepSpec)
-    errors = [*_corpus_errors(spec), *_proxy_errors(spec), *_search_errors(spec)]
+    errors = [*_corpus_errors(spec), *_proxy_errors(spec)]
     if errors:
         raise InvalidSpec(errors)
     return spec
@@ -308,25 +303,6 @@ def same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
         active = {name: parameter_counts(configs[name]).active for name in fitted}
         found = [_alike_sizes_problem(spec, active)]
     return [SpecError("spec.proxies", message) for message in found if message]
-
-
-def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
-    """Points are judged first at a share of their tokens, by several evaluations."""
-    if not spec.searches:
-        return
-    # The default warm-up ends before the first evaluation counts.
-    warmup = spec.optimizer.warmup_tokens or 0
-    start = max(spec.evaluation.first_tokens, records.WARMUP_MULTIPLE * warmup)
-    fewest = math.ceil(JUDGED_AFTER * start / FIRST_JUDGED_SHARE)
-    for index, proxy in enumerate(spec.proxies):
-        if proxy.tokens < fewest:
-            message = (
-                f"must be at least {fewest} for search.strategy Sequential, which judges points at "
-                f"{FIRST_JUDGED_SHARE:.0%} of their tokens: lower evaluation.firstTokens "
-                f"({spec.evaluation.first_tokens}) or optimizer.warmupTokens "
-                f"({warmup}), or raise the tokens"
-            )
-            yield SpecError(f"spec.proxies[{index}].tokens", message)
 
 
 # ------------------------------------------------------------------------- sizes that are one to the laws

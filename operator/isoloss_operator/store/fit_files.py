@@ -17,9 +17,9 @@ from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, NotFound, limits, parse_record
 from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
-FIT_VERSION: Final[Literal[1]] = 1
-"""Version of fit.json. A newer one is left alone, like newer laws."""
-FIT_SCHEMA: Final = "832d166bdc8793ada5f390d340cf17a9"
+FIT_VERSION: Final[Literal[2]] = 2
+"""Version of fit.json. A newer one is left alone, like newer laws; of version 1 one without a step is read."""
+FIT_SCHEMA: Final = "99e0937686d27200521e720c3143efdf"
 """Hash of the schema of this version."""
 NEWEST_FIT: Final = ("version", FIT_VERSION)
 """For parse_record."""
@@ -31,7 +31,7 @@ Read = Callable[[str, int], bytes]
 class FitRecord(Record):
     """fit.json."""
 
-    version: Literal[1] = FIT_VERSION
+    version: Literal[1, 2] = FIT_VERSION
     inputs: str = Field(max_length=64)
     """Request.inputs that it answers."""
     ledger_sha256: str = Field(max_length=64)

@@ -106,14 +106,14 @@ def test_a_report_says_what_a_search_has_chosen_as_the_operators_page_does(
     write_sweep(store)
     write_laws(store)
     metadata = {"name": "dense", "namespace": "research", "uid": UID, "generation": 1}
-    search = {"finished": 3, "pruned": 4, "savedFlops": "1.8e13"}
+    search = {"finished": 3, "paused": 4, "savedFlops": "1.8e13"}
     beside = {"metadata": metadata, "status": {"search": search}}
     path = layout.page_status_in(layout.sweep_folder("dense", UID))
     store.write(path, json.dumps(beside).encode())
     page = tmp_path / "report.html"
     with draw_empty_figures:
         assert isoloss("report", store.uri, "--out", page).code == 0
-    assert "3 finished, 4 pruned; 1.8e13 FLOPs saved." in page.read_text()
+    assert "3 finished, 4 stopped on the way; 1.8e13 FLOPs saved." in page.read_text()
 
 
 def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, swept: Store) -> None:

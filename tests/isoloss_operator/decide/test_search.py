@@ -1,6 +1,7 @@
-"""A sequential search in the operator: what it starts, stops, prunes and adds, and what survives."""
+"""A sequential search in the operator: what it starts, stops and adds, what it says, and what survives."""
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -8,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from isoloss.design import Target
+from isoloss.laws import Prediction, PredictionQuery, fit_laws, predict
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
-from isoloss.search.state import FEWEST_SHARE
 from isoloss_contract.ledger import (
     BUDGET_SPENT,
     NOT_CHOSEN,
@@ -21,15 +23,13 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import planned
-from isoloss_operator.decide.conditions import ENDINGS
+from isoloss_operator.decide.choose import ENDINGS
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
+from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import (
     after,
     condition,
@@ -51,22 +51,20 @@ SEQUENTIAL = {"search": {"strategy": "Sequential"}}
 SPEC = sweep_spec(**SEQUENTIAL)
 POINTS = points(SPEC)
 FIRST, SECOND = POINTS[:2]
-RUNG = round(FEWEST_SHARE * FIRST.proxy.tokens)
+RUNG = round(0.3 * FIRST.proxy.tokens)
 PASSES = 400
 
 
 def decision(point: PlannedPoint, **changes: Any) -> PointDecision:
-    """Run a point to the first rung."""
+    """Run a point to RUNG."""
     fields: dict[str, Any] = {
         "size": point.proxy.name,
         "batch_size": point.batch_size,
         "learning_rate": point.learning_rate,
-        "action": IntentAction.RUN,
         "tokens": RUNG,
-        "reason": "SmallestSize",
-        "bound": None,
+        "reason": "LowersRegret",
         "flops": 1e12,
-        "risk": 0.0,
+        "saves": 2e12,
         "added": False,
     }
     return PointDecision(**{**fields, **changes})
@@ -83,11 +81,13 @@ def asked(world: ObservedSweep) -> FitRequest:
     return request
 
 
-def answered(world: ObservedSweep, *decisions: PointDecision, ended: str = "") -> ObservedSweep:
+def answered(
+    world: ObservedSweep, *decisions: PointDecision, ended: str = "", **more: float
+) -> ObservedSweep:
     """The world once the search has answered the step that is due."""
     request = asked(world)
     assert request.search is not None
-    step = SearchStep(decisions, ended)
+    step = SearchStep(decisions, ended, **more)
     return replace(world, fit=FitOutcome(request.inputs, laws=None, step=step))
 
 
@@ -101,14 +101,6 @@ def at_first_rung() -> ObservedSweep:
     chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
     found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
     return next_pass(replace(chosen, results=found))
-
-
-def world_points(world: ObservedSweep) -> tuple[PlannedPoint, ...]:
-    """All that is planned, with what the ledger added."""
-    spec = world.spec
-    assert isinstance(spec, ScalingSweepSpec)
-    assert world.manifest is not None
-    return plan_points(spec, world.manifest, ledger_of(world).additions)  # type: ignore[arg-type]
 
 
 def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
@@ -144,7 +136,7 @@ def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
     world = at_first_rung()
     assert records(world)[FIRST.name].state is PointState.SUCCEEDED
     assert not decide_sweep(world).create
-    more = answered(world, decision(FIRST, tokens=FIRST.proxy.tokens, reason="Leader"))
+    more = answered(world, decision(FIRST, tokens=FIRST.proxy.tokens, reason="CompletesLaws"))
     plan = decide_sweep(next_pass(more))
     assert started(plan) == {FIRST.key: FIRST.proxy.tokens}
     assert not plan.delete
@@ -159,23 +151,37 @@ def test_the_page_of_a_search_gets_the_status_with_what_was_chosen() -> None:
     assert status["search"]["notChosen"] > 0
 
 
-def test_a_pruned_point_keeps_its_trajectory_its_reason_and_its_bound() -> None:
-    pruned = decision(
-        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03, risk=1e-5
-    )
-    world = answered(at_first_rung(), pruned)
+def test_a_step_says_what_it_chose_what_that_costs_and_saves_until_the_next() -> None:
+    beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
+    needed = decision(SECOND, tokens=2 * RUNG, reason="CompletesLaws", saves=0.0)
+    world = answered(at_first_rung(), decision(FIRST, tokens=2 * RUNG), needed, beyond)
     plan = decide_sweep(world)
-    record = records(after(world, plan))[SECOND.name]
-    assert record.intent == Intent(IntentAction.PRUNE, RUNG, "AboveLeader", 0.03)
-    (event,) = [event for event in plan.events if event.reason == "SearchStep"]
-    assert SECOND.name in event.message
-    assert "0.03 nats" in event.message
+    says = (
+        f"2 run on, for 2e12 FLOPs, expected to save 2e12 of the target's: {FIRST.name} (LowersRegret), "
+        f"{SECOND.name} (CompletesLaws); 1 added, for 1e12 FLOPs, expected to save 2e12 of the target's: "
+        f"{FIRST.proxy.name} with 32 sequences at 0.001 (BeyondEdge)"
+    )
+    assert [event.message for event in plan.events if event.reason == "SearchStep"] == [says]
     assert plan.status.search is not None
-    assert plan.status.search.pruned == 1
+    assert plan.status.search.message == says
     later = decide_sweep(after(world, plan))
-    assert not later.create
-    assert later.fit is not None
-    assert SECOND.key in [point.key for point in later.fit.points]
+    assert later.status.search is not None
+    assert later.status.search.message == says
+    assert "SearchStep" not in [event.reason for event in later.events]
+
+
+def test_a_search_that_is_not_worth_its_cost_any_more_says_what_the_next_point_would_cost() -> (
+    None
+):
+    figures = {"next_flops": 3.1e18, "next_saves": 9e17}
+    plan = decide_sweep(answered(at_first_rung(), ended="NotWorthItsCost", **figures))
+    says = re.sub(r"\([\d.e]+ acc", "(1 acc", condition(plan, "Progressing")[2])
+    assert says == (
+        "The search is over (NotWorthItsCost): the next best point would cost 3.1e18 FLOPs (1 accelerator hours) and save "
+        "9e17 FLOPs (1 accelerator hours)."
+    )
+    assert plan.status.search is not None
+    assert plan.status.search.message == condition(plan, "Progressing")[2]
 
 
 def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> None:
@@ -189,33 +195,12 @@ def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> Non
     assert (plan.status.search.added, plan.status.points.total) == (1, 9)
 
 
-def test_a_replicate_trains_with_another_seed_and_counts_apart() -> None:
-    repeat = decision(FIRST, reason="Replicate", added=True, replicate=2, tokens=2 * RUNG)
-    asking = answered(at_first_rung(), repeat)
-    (event,) = [event for event in decide_sweep(asking).events if event.reason == "SearchStep"]
-    assert event.message.startswith("1 repeated with other seeds, for 1e12 FLOPs: ")
-    assert f"{FIRST.name} (Replicate)" in event.message
-    world = next_pass(asking)
-    (added,) = ledger_of(world).additions
-    assert (added.batch_size, added.learning_rate) == (FIRST.batch_size, FIRST.learning_rate)
-    assert added.seed == parsed(SPEC).training.seed + 2  # type: ignore[union-attr]
-    plan = decide_sweep(world)
-    assert list(started(plan).values()) == [2 * RUNG]
-    (request,) = plan.create
-    assert request.task.point.seed == added.seed  # type: ignore[union-attr]
-    assert plan.status.search is not None
-    assert (plan.status.search.replicates, plan.status.search.added) == (1, 0)
-    own = records(world)[FIRST.name]
-    assert own.intent.tokens == RUNG, "the point that is repeated stays as it is"
-
-
 def test_the_planned_flops_are_those_of_the_grid_whatever_a_search_adds() -> None:
     whole = sum(point.flops for point in POINTS)
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
-    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1)
-    world = next_pass(answered(at_first_rung(), beyond, repeat))
+    world = next_pass(answered(at_first_rung(), beyond))
     plan = decide_sweep(world)
-    assert len(plan.create) == 2
+    assert len(plan.create) == 1
     assert float(plan.status.planned_flops) == pytest.approx(whole, rel=1e-5)
 
 
@@ -229,32 +214,13 @@ def test_an_added_point_that_the_grid_comes_to_hold_counts_as_planned() -> None:
     )
 
 
-def test_the_search_is_told_which_points_repeat_which() -> None:
-    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1, tokens=RUNG)
-    world = next_pass(answered(at_first_rung(), repeat), fit=None)
-    (point,) = [p for p in world_points(world) if p.seed]
-    found = {point.key: result(point, tokens=RUNG, wanted_tokens=RUNG)}
-    search = asked(next_pass(replace(world, results={**world.results, **found}))).search
-    assert search is not None
-    ((key, told),) = [(key, p) for key, p in search.points.items() if p.point.replicate]
-    assert (key, told.point.replicate, told.wanted) == (point.key, 1, RUNG)
-    assert search.options.replicates == parsed(SPEC).search.replicates  # type: ignore[union-attr]
-
-
-def test_more_seeds_than_there_are_begin_anew() -> None:
-    highest = sweep_spec(**SEQUENTIAL, training={"seed": 2_147_483_647})
-    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1)
-    world = next_pass(answered(begun(highest), repeat))
-    assert [added.seed for added in ledger_of(world).additions] == [0]
-
-
 def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
-    plan = decide_sweep(answered(at_first_rung(), ended="PrecisionReached"))
+    plan = decide_sweep(answered(at_first_rung(), ended="NotWorthItsCost"))
     assert condition(plan, "Progressing")[:2] == ("False", "Finished")
-    assert "PrecisionReached" in condition(plan, "Progressing")[2]
+    assert "NotWorthItsCost" in condition(plan, "Progressing")[2]
     search = plan.status.search
     assert search is not None
-    assert (search.ended, search.paused, search.not_chosen) == ("PrecisionReached", 2, 6)
+    assert (search.ended, search.paused, search.not_chosen) == ("NotWorthItsCost", 2, 6)
     whole = sum(point.flops for point in POINTS)
     spent = 6 * FIRST.proxy.parameters.active * 2 * RUNG
     assert float(search.saved_flops) == pytest.approx(whole - spent, rel=1e-3)
@@ -262,9 +228,24 @@ def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
     assert plan.fit is None
     told = [event.message for event in plan.events if event.reason == "SearchStep"]
     assert len(told) == 1
-    assert "PrecisionReached" in told[0]
-    world = answered(at_first_rung(), ended="PrecisionReached")
+    assert "NotWorthItsCost" in told[0]
+    world = answered(at_first_rung(), ended="NotWorthItsCost")
     assert not decide_sweep(after(world, plan)).events, "it is told once"
+
+
+def test_the_search_is_told_its_target_its_jobs_and_from_where_runs_compare() -> None:
+    plain = asked(begun()).search
+    assert plain is not None
+    assert (plain.options.target, plain.options.jobs) == (None, 4)
+    assert plain.sizes[0].first_tokens == 2 * parsed(SPEC).evaluation.first_tokens  # type: ignore[union-attr]
+    asks = {"target": {"parameters": 10**9, "tokens": 10**11}, **SEQUENTIAL["search"]}
+    found = asked(begun(sweep_spec(search=asks, parallelism=20))).search
+    assert found is not None
+    assert (found.options.target, found.options.jobs) == (Target(10**9, 10**11), 20)
+    late = {**SPEC["evaluation"], "firstTokens": FIRST.proxy.tokens - 1}
+    late_search = asked(begun(sweep_spec(**SEQUENTIAL, evaluation=late))).search
+    assert late_search is not None
+    assert late_search.sizes[0].first_tokens == FIRST.proxy.tokens, "at their ends, if not before"
 
 
 def test_an_answer_to_another_question_changes_nothing() -> None:
@@ -276,11 +257,8 @@ def test_an_answer_to_another_question_changes_nothing() -> None:
     assert twice.ledger == once.ledger
 
 
-def test_exhaustive_finishes_what_was_pruned_paused_or_never_chosen() -> None:
-    pruned = decision(
-        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03
-    )
-    world = next_pass(answered(at_first_rung(), pruned))
+def test_exhaustive_finishes_what_was_paused_or_never_chosen() -> None:
+    world = at_first_rung()
     spec = sweep_spec(parallelism=20)
     switched = replace(world, spec=parsed(spec), generation=2)
     plan = decide_sweep(switched)
@@ -344,17 +322,8 @@ def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_t
     assert "no further point fits into spec.budget" in message
 
 
-def test_a_sweep_too_short_for_its_first_rung_is_refused_by_field() -> None:
-    """Points would be judged before their first evaluation that counts."""
-    answer = parsed(sweep_spec(**SEQUENTIAL, evaluation={"firstTokens": 200_000}))
-    assert isinstance(answer, InvalidSpec)
-    assert "spec.proxies[0].tokens: must be at least 1333334" in str(answer)
-    assert not isinstance(parsed(sweep_spec(evaluation={"firstTokens": 200_000})), InvalidSpec)
-
-
 def test_words_and_shares_are_those_of_the_search() -> None:
     assert set(ENDINGS) == {str(reason) for reason in StopReason}
-    assert FIRST_JUDGED_SHARE == FEWEST_SHARE
     assert "NotChosenYet" not in {str(reason) for reason in SearchReason}
 
 
@@ -384,15 +353,13 @@ def wants(world: SearchSimulator) -> dict[str, tuple[Intent, str]]:
 
 
 @pytest.mark.parametrize("kills", [(2,), pytest.param((2, 3, 4, 5), marks=pytest.mark.whole)])
-def test_it_prunes_saves_and_ends_the_same_wherever_the_operator_is_killed(
+def test_it_saves_and_ends_the_same_wherever_the_operator_is_killed(
     kills: tuple[int, ...],
 ) -> None:
     """Steps follow from the ledger and the trajectories alone; no point trains a token twice, which
     Simulator asserts as Jobs start."""
     calm = ended(kills=0.0, seed=1)
     search = calm.status["search"]
-    assert search["pruned"] > 0
-    assert search["replicates"] == 2
     assert search["ended"] in ENDINGS
     assert calm.ledger is not None
     planned = float(calm.status["plannedFlops"])
@@ -410,7 +377,7 @@ def test_it_never_spends_more_than_its_budget() -> None:
 
 
 @pytest.mark.parametrize("share", [0.9999, 1.0001])
-def test_a_budget_has_room_for_the_whole_first_rung_or_for_nothing(share: float) -> None:
+def test_a_budget_has_room_for_all_that_a_search_must_train_or_for_nothing(share: float) -> None:
     """Counted in whole steps, as when points are admitted."""
     short = {
         "proxies": [
@@ -421,14 +388,14 @@ def test_a_budget_has_room_for_the_whole_first_rung_or_for_nothing(share: float)
     }
     first = planned(parsed(searched_spec(**short, budget={"flops": "1"})))
     assert first.first_step is not None
-    assert first.first_step.first_rung_flops is not None
-    budget = {"flops": f"{share * first.first_step.first_rung_flops:.9e}".replace("+", "")}
+    assert first.first_step.least_flops is not None
+    budget = {"flops": f"{share * first.first_step.least_flops:.9e}".replace("+", "")}
     world = ended(kills=0.0, seed=1, **short, budget=budget)
-    assert sum(map(bool, world.trained.values())) == (25 if share > 1 else 0)
+    assert any(world.trained.values()) is (share > 1)
     assert world.status["search"]["ended"] == "BudgetExhausted"
 
 
-def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
+def test_accelerator_hours_below_what_a_search_must_train_start_nothing() -> None:
     """By the pace that isoloss plan assumes, until a point has told how fast they are."""
     large: dict[str, Any] = {
         "proxies": [
@@ -436,7 +403,7 @@ def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
             for name, tokens in (("100m", 2_000_000_000), ("500m", 4_000_000_000))
         ],
         "evaluation": {"firstTokens": 10_000_000},
-        "budget": {"acceleratorHours": 4},
+        "budget": {"acceleratorHours": 1},
     }
     world = ended(kills=0.0, seed=1, **large)
     assert world.status["search"]["ended"] == "BudgetExhausted"
@@ -445,11 +412,11 @@ def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
     assert "accelerator hours: raise spec.budget above that" in told["Progressing"]
     first = planned(parsed(searched_spec(**large))).first_step
     assert first is not None
-    assert first.first_rung_seconds is not None
-    enough = {"acceleratorHours": round(first.first_rung_seconds / 3600) + 1}
+    assert first.least_seconds is not None
+    enough = {"acceleratorHours": round(first.least_seconds / 3600) + 1}
     begun_with = planned(parsed(searched_spec(**{**large, "budget": enough}))).first_step
     assert begun_with is not None
-    assert len(begun_with.decisions) == 25
+    assert begun_with.decisions
 
 
 # --------------------------------------------------------------------------------- without a grid
@@ -531,12 +498,16 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
     None
 ):
     calm = ended(kills=0.0, seed=1, **NO_GRID)
+    assert calm.status["search"]["ended"] == "NotWorthItsCost"
+    laws = fit_laws(calm.runs())
     for name, tokens in (("small", 4e6), ("large", 8e6)):
-        found = [r for r in ledger_of(calm).points if r.proxy == name and r.loss is not None]
-        best = min(found, key=lambda r: (r.tokens < tokens, r.loss))
-        rate, batch = optimum(best.flops_per_token / 6, tokens)
-        assert 0.5 < best.learning_rate / rate < 2.0
-        assert 0.5 < best.batch_size / batch < 2.0
+        (params,) = {r.flops_per_token / 6 for r in ledger_of(calm).points if r.proxy == name}
+        rate, batch = optimum(params, tokens)
+        query = PredictionQuery(total_flops=6 * params * tokens, params=params)
+        found = predict(laws, query)
+        assert isinstance(found, Prediction)
+        assert 0.7 < found.learning_rate.value / rate < 1.4
+        assert 0.7 < found.batch_size_raw / batch < 1.4
     assert wants(ended(kills=0.2, seed=2, **NO_GRID)) == wants(calm)
 
 
@@ -544,7 +515,7 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
 
 
 def small() -> Chance[SearchSimulator]:
-    """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
+    """Six points of one size, which gives no laws: the search takes about thirty passes, adds four and ends with nothing left."""
     spec = searched_spec(
         proxies=[
             {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000}
@@ -584,15 +555,15 @@ def undisturbed() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("passes", [5, pytest.param(17, marks=pytest.mark.whole), 26])
-def test_a_search_whose_ledger_is_lost_trains_just_what_it_would_have(passes: int) -> None:
-    """It decides again from the results in the store: reasons and bounds may then differ."""
+def test_a_search_whose_ledger_is_lost_ends_and_trains_no_token_twice(passes: int) -> None:
+    """It decides again from the results in the store, which tell more by now than when it decided first: it may choose others.
+    Simulator asserts as Jobs start that they do not repeat what is done."""
     chance = small()
     world = chance.simulator
     let_pass(chance, passes)
     world.ledger, world.fit = None, None
     run_to_end(chance)
-    trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
-    assert trained == undisturbed()
+    assert world.status["search"]["ended"] in ENDINGS
 
 
 @pytest.mark.parametrize("passes", [pytest.param(5, marks=pytest.mark.whole), 17])
@@ -673,21 +644,3 @@ def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begi
     plan = decide_sweep(replace(spent, spec=searched, generation=2))
     assert started(plan) == {}
     assert {r.intent.reason for r in ledger_of(plan).points} == {NOT_CHOSEN}
-
-
-def test_a_pruned_point_whose_trajectory_cannot_be_read_runs_again() -> None:
-    """To where it was stopped: a fit uses it as before."""
-    pruned = decision(
-        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03
-    )
-    world = next_pass(answered(at_first_rung(), pruned))
-    request = decide_sweep(world).fit
-    assert request is not None
-    complaint = ((SECOND.key, "digest differs"),)
-    bad = FitOutcome(request.inputs, laws=None, points=2, unreadable=complaint)
-    reached = records(world)[SECOND.name].trained_for
-    plan = decide_sweep(replace(world, fit=bad, results={}))
-    record = next(r for r in ledger_of(plan).points if r.key == SECOND.key)
-    assert record.intent == Intent(tokens=reached, reason="TrajectoryUnreadable")
-    again = next_pass(replace(world, fit=bad, results={}), fit=None)
-    assert started(decide_sweep(again)) == {SECOND.key: reached}

@@ -4,7 +4,7 @@ from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointState
 from isoloss_operator.decide.status import size_statuses
 from tests.support.ledgers import done, record, report
 
-PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN
+PAUSE, RUN = IntentAction.PAUSE, IntentAction.RUN
 
 
 def test_a_size_has_its_points_its_share_of_what_is_wanted_and_its_lowest_loss() -> None:
@@ -20,11 +20,11 @@ def test_a_size_has_its_points_its_share_of_what_is_wanted_and_its_lowest_loss()
     )
 
 
-def test_what_a_search_has_not_chosen_or_pruned_is_not_wanted() -> None:
+def test_what_a_search_has_not_chosen_is_not_wanted() -> None:
     """A finished search comes to 100%."""
-    pruned = done(2, 4.3, tokens=300_000, trained_for=300_000, intent=Intent(PRUNE, 300_000))
+    stopped = done(2, 4.3, tokens=300_000, trained_for=300_000, intent=Intent(RUN, 300_000))
     paused = record(3, intent=Intent(PAUSE, reason=NOT_CHOSEN))
-    (size,) = size_statuses((done(1), pruned, paused), {})
+    (size,) = size_statuses((done(1), stopped, paused), {})
     assert (size.progress, size.trained) == ("2/3", 100)
 
 

@@ -249,11 +249,11 @@ ROWS: dict[str, Row] = {
         fits=True,
         also={"Progressing": ("False", "BudgetExhausted")},
     ),
-    "a search whose first rung its budget does not cover trains nothing": Row(
-        lambda: search_answered(step=SearchStep((), "BudgetExhausted", 1.25e18)),
+    "a search whose budget does not cover what it must train trains nothing": Row(
+        lambda: search_answered(step=SearchStep((), "BudgetExhausted", least_flops=1.25e18)),
         ("False", "NoResults"),
         stalled=True,
-        says="takes 1.25e18 FLOPs: raise spec.budget",
+        says="takes at least 1.25e18 FLOPs: raise spec.budget",
         also={"Progressing": ("False", "BudgetExhausted")},
     ),
     "an unreadable ledger is quarantined and results are found again": Row(

@@ -8,7 +8,6 @@ import pytest
 
 from isoloss.laws import FitOptions, Run
 from isoloss.search import Point, SearchOptions, Seen, Size
-from isoloss_contract.ledger import IntentAction
 from isoloss_operator.decide.choose import search_sizes
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.fitting.fit_process import search_step
@@ -21,11 +20,11 @@ from tests.support.synthetic import Synthetic
 TRUTH = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(900.0, -0.05, 0.10))
 LENGTH = 2048
 FIT = FitOptions(bootstrap_samples=20)
-SHARES = np.union1d(np.geomspace(0.02, 1.0, 14), [0.3, 0.6])
+SHARES = np.geomspace(0.02, 1.0, 14)
 
 
 def trained(size: Size, point: Point, tokens: float) -> Run:
-    at = SHARES[SHARES * size.tokens <= 1.001 * tokens] * size.tokens
+    at = np.append(SHARES[SHARES * size.tokens < 0.99 * tokens] * size.tokens, tokens)
     place = (point.batch_size, point.learning_rate)
     losses = np.array([TRUTH.loss(size.params, t, *place) for t in at])
     return Run(str(point), size.params, place[0], LENGTH, place[1], at, losses)
@@ -48,17 +47,9 @@ def played(sizes: tuple[Size, ...], most: int = 60) -> tuple[SearchStep, dict[Po
         if step.ended:
             return step, seen
         for decision in step.decisions:
-            point = Point(
-                decision.size,
-                float(decision.batch_size),
-                decision.learning_rate,
-                decision.replicate,
-            )
-            if decision.action is IntentAction.PRUNE:
-                seen[point] = replace(seen[point], pruned=True)
-            else:
-                run = trained(own[point.size], point, decision.tokens)
-                seen[point] = Seen(point, run, decision.tokens)
+            point = Point(decision.size, float(decision.batch_size), decision.learning_rate)
+            run = trained(own[point.size], point, decision.tokens)
+            seen[point] = Seen(point, run, decision.tokens)
     raise AssertionError("the search does not end")
 
 
@@ -105,9 +96,7 @@ def test_an_added_point_whose_size_has_too_few_tokens_by_now_is_not_asked_for_ag
     runs = {str(p): trained(size, p, wanted) for p, wanted in known.items()}
     step = search_step(request, runs, FIT)
     assert step.decisions
-    assert all(
-        each.batch_size != 65536 for each in step.decisions if each.action is IntentAction.RUN
-    )
+    assert all(each.batch_size != 65536 for each in step.decisions)
 
 
 @pytest.mark.parametrize(("design", "largest"), [("Checked", 10), ("Unchecked", 1004)])

@@ -324,14 +324,6 @@ def test_points_that_the_ledger_added_follow_those_of_the_spec() -> None:
     assert extension.proxy == grid[0].proxy
 
 
-def test_a_replicate_differs_in_its_seed_its_name_and_its_key_alone() -> None:
-    spec = parse_sweep_spec(sweep_spec())
-    first, *_, replicate = plan_points(spec, manifest(), (added(batch_size=8, seed=7),))
-    assert replicate.name == f"{first.name}-s7"
-    assert replicate.key != first.key
-    assert replicate.config == first.config.model_copy(update={"seed": 7})
-
-
 def test_further_seeds_train_every_point_again_and_keep_the_keys_of_what_was_there() -> None:
     alone = plan_points(parse_sweep_spec(sweep_spec()), manifest())
     spec = parse_sweep_spec(sweep_spec(training={"additionalSeeds": [3, 4]}))
@@ -345,8 +337,6 @@ def test_further_seeds_train_every_point_again_and_keep_the_keys_of_what_was_the
     ]
     assert [point.config.seed for point in every[:3]] == [0, 3, 4]
     assert len({point.key for point in every}) == len(every)
-    # What the ledger had added as a replicate is the spec's own by now.
-    assert plan_points(spec, manifest(), (added(batch_size=8, seed=3),)) == every
 
 
 def test_an_addition_that_the_grid_has_by_now_or_whose_proxy_is_gone_is_left_out() -> None:

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from isoloss.search.state import RUNGS
-from isoloss_operator.api import Search
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.search_cost import (
     MEASURED,
-    MEASURED_REPLICATES,
     PARALLELISM,
     MeasuredShare,
     SearchEstimate,
@@ -22,15 +19,13 @@ from tests.support.builders import sweep_spec
 PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "search.md"
 
 
-def estimate(
-    lines: int, added: int = 4, replicates: int = MEASURED_REPLICATES
-) -> tuple[SearchEstimate, tuple[PlannedPoint, ...]]:
+def estimate(lines: int, added: int = 4) -> tuple[SearchEstimate, tuple[PlannedPoint, ...]]:
     grid = {
         "batchSizes": [4 * 2**n for n in range(lines)],
         "learningRates": [f"{n + 1}e-3" for n in range(lines)],
     }
     points = plan_points(parse_sweep_spec(sweep_spec(grid=grid)))
-    return search_estimate(points, added, replicates), points
+    return search_estimate(points, added), points
 
 
 def test_the_measured_shares_are_those_of_the_page() -> None:
@@ -82,22 +77,8 @@ def test_a_grid_is_expected_to_cost_what_grids_of_its_size_did(measured: Measure
 
 def test_at_worst_every_point_is_trained_and_all_that_may_be_added_at_the_dearest_size() -> None:
     found, points = estimate(4, added=3)
-    dearest, cheapest = (f(point.flops for point in points) for f in (max, min))
-    repeats = MEASURED_REPLICATES * RUNGS[1] * cheapest
-    assert found.worst_flops == pytest.approx(found.grid_flops + 3 * dearest + repeats)
-
-
-def test_the_replicates_that_were_measured_are_those_that_a_sweep_makes() -> None:
-    assert Search().replicates == MEASURED_REPLICATES
-
-
-def test_further_replicates_cost_a_part_of_a_point_of_the_cheapest_size() -> None:
-    """The measured shares have those that a sweep makes by default."""
-    plain, points = estimate(4)
-    repeated, _ = estimate(4, replicates=MEASURED_REPLICATES + 3)
-    cost = 3 * RUNGS[1] * min(point.flops for point in points)
-    assert repeated.expected_flops == pytest.approx(plain.expected_flops + cost)
-    assert repeated.worst_flops == pytest.approx(plain.worst_flops + cost)
+    dearest = max(point.flops for point in points)
+    assert found.worst_flops == pytest.approx(found.grid_flops + 3 * dearest)
 
 
 @pytest.mark.parametrize("lines", [2, 6])
