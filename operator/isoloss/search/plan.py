@@ -21,7 +21,7 @@ from isoloss.laws import Array
 from isoloss.numbers import to_significant_digits
 from isoloss.search.belief import WINDOW, Belief, Indices, independent, window
 from isoloss.search.model import REACHED, RUNGS, Point, Seen, Size
-from isoloss.usual import USUAL_STEP
+from isoloss.usual import FEWEST_RUNS, USUAL_STEP
 
 TARGET = 40.0
 """Times the largest point's compute, for which a search without a target is."""
@@ -34,9 +34,9 @@ LEAST_STEP = 0.6
 """ln units between lines that are added."""
 OPEN_LEVEL = 10.0
 """Prior standard deviation of a level, ln D."""
-FEWEST_IN_CELL = 6
-"""Runs of a size that are planned to a token count, or none: as many as a quadratic has coefficients. With three, those that go on are
-the luckiest, and intervals hold 64% of optima for 78% where seeds differ by 0.004 nats."""
+USUAL_IN_CELL = 6
+"""Runs of a size that are planned to a token count, or none, if it has as many: a quadratic has six coefficients. With three, those that
+go on are the luckiest, and intervals hold 64% of optima for 78% where seeds differ by 0.004 nats."""
 
 Flags = NDArray[np.bool_]
 
@@ -173,6 +173,8 @@ class _Rows:
     """(rows,) FLOPs beyond the rung before."""
     prior: Array
     """Precision of unknowns and levels."""
+    fewest: Indices
+    """(cells,) runs without which a cell is not read."""
 
     @staticmethod
     def of(belief: Belief, units: Sequence[_Unit]) -> _Rows:
@@ -193,15 +195,18 @@ class _Rows:
         prior = np.diag(np.full(design.shape[1], OPEN_LEVEL**-2.0))
         prior[:width, :width] = belief.precision()
         done = rung < np.array([unit.have for unit in units])[point]
+        may_run = ~done & (rung < np.array([unit.most for unit in units])[point])
+        possible = np.bincount(cell[done | may_run], minlength=RUNGS * len(belief.sizes))
         flops = np.array([each.point_flops for each in belief.sizes])[size]
         rows = _Rows(
             design=design,
             variances=variances / window(found.known, WINDOW),
             cell=cell,
             done=done,
-            open=~done & (rung < np.array([unit.most for unit in units])[point]),
+            open=may_run,
             cost=np.diff(shares, prepend=0.0, axis=1)[size, rung] * flops,
             prior=prior,
+            fewest=np.clip(possible, FEWEST_RUNS, USUAL_IN_CELL),
         )
         # Points are as far away as the optimum is uncertain, besides.
         covariance = rows.covariance(rows.read(done))[:width, :width]
@@ -212,8 +217,11 @@ class _Rows:
 
     def read(self, rows: Flags) -> Flags:
         """Those of these rows that a fit reads: of cells with enough runs."""
-        count = np.bincount(self.cell[rows], minlength=int(self.cell.max()) + 1)
-        return np.asarray(rows & (count >= FEWEST_IN_CELL)[self.cell])
+        return np.asarray(rows & (self.counts(rows) >= self.fewest)[self.cell])
+
+    def counts(self, rows: Flags) -> Indices:
+        """(cells,) how many of these rows each has."""
+        return np.bincount(self.cell[rows], minlength=len(self.fewest))
 
     def covariance(self, rows: Flags) -> Array:
         """Of unknowns and levels after these rows."""
@@ -297,16 +305,12 @@ def _last(planned: Flags) -> Flags:
     return np.asarray((by_point & ~above).ravel())
 
 
-def _counts(rows: _Rows, of: Flags) -> Indices:
-    return np.bincount(rows.cell[of], minlength=int(rows.cell.max()) + 1)
-
-
 def _single(
     rows: _Rows, worth: _Worth, covariance: Array, planned: Flags, kept: Flags
 ) -> Iterator[_Step]:
     """The last rung of one point whose cell is read without it, too: the one that loses least for its cost."""
-    have = _counts(rows, kept)
-    enough = (have >= FEWEST_IN_CELL) | (have + _counts(rows, planned) > FEWEST_IN_CELL)
+    have = rows.counts(kept)
+    enough = (have >= rows.fewest) | (have + rows.counts(planned) > rows.fewest)
     at = np.flatnonzero(_last(planned) & enough[rows.cell])
     if not len(at):
         return
@@ -324,8 +328,8 @@ def _whole_cells(
     rows: _Rows, worth: _Worth, covariance: Array, planned: Flags, kept: Flags
 ) -> Iterator[_Step]:
     """Cells that are read with everything that is planned of them alone."""
-    have, more, last = _counts(rows, kept), _counts(rows, planned), _last(planned)
-    single = (have < FEWEST_IN_CELL) & (more > 0) & (have + more <= FEWEST_IN_CELL)
+    have, more, last = rows.counts(kept), rows.counts(planned), _last(planned)
+    single = (have < rows.fewest) & (more > 0) & (have + more <= rows.fewest)
     for cell in np.flatnonzero(single):
         mine = np.flatnonzero(planned & (rows.cell == cell))
         if not last[mine].all():

@@ -561,7 +561,10 @@ def _with_added(ledger: Ledger, added: Mapping[Place, PointDecision], tasks: Tas
 
 ENDINGS: Final[Mapping[str, str]] = {
     "NotWorthItsCost": "the next best point would cost more than it saves",
-    "NothingLeft": "no point of the grids, and none that spec.search.extendGrid.maxPoints allows, is left to train",
+    "NothingLeft": (
+        "the laws refuse, and no point of the grids that is left, or that spec.search.extendGrid.maxPoints allows, would show "
+        "enough for its cost"
+    ),
     "AllDiverged": (
         "every point that was tried diverged, and spec.search.extendGrid.maxPoints allows no smaller learning rate: lower "
         "learningRates, or raise it"
@@ -602,7 +605,7 @@ def step_in_words(step: SearchStep, ledger: Ledger) -> str:
     """What it chose; points are named as in the ledger, and those that are not there yet by what they are."""
     names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
     parts = []
-    for is_added, words in ((False, "run on"), (True, "added")):
+    for is_added, words in ((False, "chosen"), (True, "added")):
         own = [decision for decision in step.decisions if decision.added is is_added]
         flops, saves = sum(d.flops for d in own), sum(d.saves for d in own)
         part = f"{len(own)} {words}, for {flops_in_words(flops)} FLOPs"
@@ -651,7 +654,7 @@ class Chosen:
     fit_inputs: str
     """FitRequest.inputs of a fit of these: a final one if nothing is running."""
     search: DueStep
-    search_says: str
+    search_message: str
     """What its step chose, or why it is over; empty: neither is known in this pass."""
     is_over: bool
     """Whether no point is running and none will, as things are."""
@@ -686,9 +689,9 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     is_over = is_quiet and (search.request is None or bool(search.ended))
     fitted = fitted_records(spec, ledger.points)
     inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
-    next_ledger, says = stopped_ledger, ended_in_words(search, spending.seconds_per_flop)
+    next_ledger, message = stopped_ledger, ended_in_words(search, spending.seconds_per_flop)
     if search.step is not None:
-        says = says or step_in_words(search.step, ledger)
+        message = message or step_in_words(search.step, ledger)
         next_ledger = stepped(stopped_ledger, search.step, tasks)
     return Chosen(
         tasks=tasks,
@@ -706,7 +709,7 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
         fitted=fitted,
         fit_inputs=inputs,
         search=search,
-        search_says=says,
+        search_message=message,
         is_over=is_over,
         final_laws=_laws_of(tasks.observed.fit, search.inputs) if is_over else None,
         stopped_ledger=stopped_ledger,

@@ -543,7 +543,7 @@ def _finished(chosen: Chosen, exhausted: Finding | None) -> Finding | None:
         return None
     message = f"All {counted(len(chosen.ledger.points), 'point')} finished."
     return exhausted or Finding(
-        Reason.FINISHED, (chosen.search.ended and chosen.search_says) or message
+        Reason.FINISHED, (chosen.search.ended and chosen.search_message) or message
     )
 
 
@@ -566,7 +566,7 @@ def _least_unaffordable(chosen: Chosen) -> Finding | None:
     step = chosen.search.step
     if step is None or step.least_flops is None:
         return None
-    return Finding(Reason.BUDGET_EXHAUSTED, chosen.search_says)
+    return Finding(Reason.BUDGET_EXHAUSTED, chosen.search_message)
 
 
 # ----------------------------------------------------------------------------- what to watch out for

@@ -40,7 +40,7 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
     left, search = conditions.left_behind(observed), None
     if spec.searches:
         search = search_status(spec, ledger, points, chosen.search.ended)
-        if message := chosen.search_says or said_before(observed):
+        if message := chosen.search_message or previous_message(observed):
             search = search.model_copy(update={"message": message})
     numbers = numbers_of(
         observed,
@@ -278,7 +278,7 @@ def _is_wanted(record: PointRecord) -> bool:
 # ------------------------------------------------------------------------------- how far a search is
 
 
-def said_before(observed: ObservedSweep) -> str:
+def previous_message(observed: ObservedSweep) -> str:
     """What the last step of a search that goes on chose: it is shown until the next."""
     before = observed.previous_status.search
     return "" if before is None or before.ended else before.message
@@ -389,9 +389,9 @@ def _event(failure: str, records: list[PointRecord]) -> Event:
 
 
 def search_events(chosen: Chosen) -> tuple[Event, ...]:
-    """One event about a step, or that the search is over, which is told once."""
+    """One event about a step, or that the search is over, once."""
     step, before = chosen.search.step, chosen.tasks.observed.previous_status.search
     if step is None or (step.ended and before is not None and step.ended == before.ended):
         return ()
-    message = shortened(chosen.search_says, MAX_EVENT_MESSAGE)
+    message = shortened(chosen.search_message, MAX_EVENT_MESSAGE)
     return (Event("Normal", Reason.SEARCH_STEP, message),)

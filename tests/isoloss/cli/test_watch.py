@@ -246,7 +246,7 @@ def test_the_screen_has_at_most_20_lines_and_none_is_wider_than_the_terminal(wid
         lossComputeLaw=law,
         spentFlops="1e15",
         plannedFlops="4e15",
-        search={"finished": 3, "savedFlops": "1e19", "message": "2 run on, for 1e12 FLOPs" * 20},
+        search={"finished": 3, "savedFlops": "1e19", "message": "2 chosen, for 1e12 FLOPs" * 20},
     )
     prediction = resource(
         ("Ready", "True", "Predicted"),

@@ -414,7 +414,7 @@ def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
             plannedFlops="4e19",
             spentFlops="1e19",
             sizes=[{"proxy": "tiny", "progress": "4/9", "trained": 47, "loss": "2.5650"}],
-            search={"finished": 3, "added": 1, "savedFlops": "1e19", "message": "1 run on: small"},
+            search={"finished": 3, "added": 1, "savedFlops": "1e19", "message": "1 chosen: small"},
         )
     )
     page = render_report(laws, (), title="x", status=view, is_over=False, figures=BLANK)
@@ -422,7 +422,7 @@ def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
     assert "Cost so far 1e19 FLOPs, 25% of the whole grid&#39;s 4e19." in page
     assert "Sweep: Training: why." in page
     assert '<progress max="100" value="47"' in page
-    assert "3 finished, 1 added to the grid; 1e19 FLOPs saved. 1 run on: small." in page
+    assert "3 finished, 1 added to the grid; 1e19 FLOPs saved. 1 chosen: small." in page
     over = render_report(laws, (), title="x", status=view, figures=BLANK)
     assert "Sweep: Training" not in over
     assert "1e19 FLOPs saved" in over

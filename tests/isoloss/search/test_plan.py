@@ -110,6 +110,19 @@ def test_rungs_are_planned_in_order_and_no_cell_with_fewer_runs_than_a_fit_reads
         reached[choice.point] = choice.tokens
 
 
+@pytest.mark.parametrize(("rates", "batches"), [(4, 1), (1, 3), (2, 2)])
+def test_grids_of_fewer_points_are_trained_whole_or_not_at_all(rates, batches):
+    """Of one batch size, or of a few: fewer than six runs cannot be asked for more."""
+    small = tuple(
+        replace(s, learning_rates=s.learning_rates[:rates], batch_sizes=s.batch_sizes[:batches])
+        for s in SIZES
+    )
+    found = planned(sizes=small, additions=0)
+    cells = Counter((c.point.size, c.tokens) for c in found.worth)
+    assert cells
+    assert set(cells.values()) == {rates * batches}
+
+
 def test_points_that_run_count_as_done():
     """Else every free Job would be given the same points, and a plan would never end."""
     first = planned()

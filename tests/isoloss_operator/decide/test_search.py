@@ -157,7 +157,7 @@ def test_a_step_says_what_it_chose_what_that_costs_and_saves_until_the_next() ->
     world = answered(at_first_rung(), decision(FIRST, tokens=2 * RUNG), needed, beyond)
     plan = decide_sweep(world)
     says = (
-        f"2 run on, for 2e12 FLOPs, expected to save 2e12 of the target's: {FIRST.name} (LowersRegret), "
+        f"2 chosen, for 2e12 FLOPs, expected to save 2e12 of the target's: {FIRST.name} (LowersRegret), "
         f"{SECOND.name} (CompletesLaws); 1 added, for 1e12 FLOPs, expected to save 2e12 of the target's: "
         f"{FIRST.proxy.name} with 32 sequences at 0.001 (BeyondEdge)"
     )
