@@ -25,6 +25,7 @@ from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits, reasons
+from isoloss_operator.decide.choose import DueStep, ended_in_words
 from isoloss_operator.decide.conditions import reconciling, stalled
 from isoloss_operator.decide.fits import PointDecision, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs import RESULT_SECONDS
@@ -91,7 +92,8 @@ def _fit_and_report(
         on_laws(outcome)
         goes_on = outcome.step is not None and not outcome.step.ended
         is_final = not request.provisional and not goes_on
-        written = _write_report(store, job, request, runs, outcome.laws, is_final=is_final)
+        shown = replace(request, resource=_searched(request, outcome.step))
+        written = _write_report(store, job, shown, runs, outcome.laws, is_final=is_final)
         outcome = replace(outcome, report_written=written)
         # Were the operator killed before, or if this fails, the next one makes the fit again, and with it the report.
         if written:
@@ -276,6 +278,22 @@ def _facts(job: FitJob, request: fits.SweepRequest, runs: list[Run]) -> dict[str
 
 def _laws_uri(job: FitJob) -> str:
     return f"{job.store_uri.rstrip('/')}/{job.request.laws_path}"
+
+
+def _searched(request: fits.FitRequest, step: SearchStep | None) -> Mapping[str, Any]:
+    """The request's resource with what the next pass will say of a search that this step has ended."""
+    if request.search is None or step is None or not step.ended:
+        return request.resource
+    paces = {size.name: size.seconds_per_flop or 0.0 for size in request.search.sizes}
+    message = ended_in_words(DueStep(step=step, ended=step.ended), paces)
+    status = dict(request.resource.get("status", {}))
+    status["search"] = {**status.get("search", {}), "ended": step.ended, "message": message}
+    over = Finding(reasons.Reason.FINISHED, message)
+    status["conditions"] = [
+        _as(each, over if each["type"] == reasons.PROGRESSING else None)
+        for each in status.get("conditions", ())
+    ]
+    return {**request.resource, "status": status}
 
 
 def _page_resource(

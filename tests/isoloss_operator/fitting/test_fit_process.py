@@ -19,6 +19,7 @@ import pytest
 
 from isoloss.laws import FitOptions, Run
 from isoloss.page_status import read_page_status
+from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss.status import View
 from isoloss_contract import layout, records
 from isoloss_contract.store import (
@@ -28,7 +29,7 @@ from isoloss_contract.store import (
     StoreRefused,
     StoreUnavailable,
 )
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, SearchRequest
 from isoloss_operator.fitting import fit_process, fitter
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
@@ -174,6 +175,27 @@ def test_the_status_beside_a_page_on_the_way_is_that_of_the_pass(tmp_path: Path)
     view = beside_the_page(tmp_path)
     assert not view.is_settled
     assert view.sweep["status"]["learningRateLaw"]["status"] in ("Provisional", "Refused")
+
+
+def test_the_last_page_of_a_search_says_why_it_ended(tmp_path: Path) -> None:
+    """The pass that asked for the step knows the one before it."""
+    request = plant(tmp_path)
+    size = Size("a", 1e5, 4e6, (4.0, 8.0, 16.0), (2e-3, 4e-3, 8e-3), seconds_per_flop=3.6e-12)
+    points = {
+        each.key: Seen(Point("a", each.config.batch_size, each.config.learning_rate), wanted=4e6)
+        for each in request.points
+    }
+    search = SearchRequest((size,), points, SearchOptions(max_added_points=0), None)
+    resource = sweep_resource(Progressing="False", **UNDER_WAY)
+    resource["status"]["search"] = {"ended": "", "message": "2 chosen", "paused": 9}
+    fitted(job(tmp_path, replace(request, resource=resource, search=search)))
+    status = beside_the_page(tmp_path).sweep["status"]
+    (progressing,) = [each for each in status["conditions"] if each["type"] == "Progressing"]
+    assert status["search"]["message"].startswith("The search is over (NothingLeft): ")
+    assert status["search"]["paused"] == 9
+    assert progressing["message"] == status["search"]["message"]
+    page = (tmp_path / "sweeps/x/report.html").read_text()
+    assert ("The search is over" in page, "2 chosen" in page) == (True, False)
 
 
 def test_a_sweep_that_was_stalled_stays_so_on_its_last_page(tmp_path: Path) -> None:
