@@ -32,10 +32,9 @@ def test_a_search_is_carried_out_and_judged_beside_the_whole_grid() -> None:
     sweeps = (synthetic_sweep("scattered", 0.0015, 2, 0), window)
     compared = [compare(sweep, samples=5) for sweep in sweeps]
     for results in compared:
-        exhaustive, *searched = results
+        exhaustive, searched = results
         assert exhaustive.share == 1.0
-        assert all(0 < way.share < 1.5 for way in searched)
+        assert 0 < searched.share < 1.5
     text = "\n".join(table(compared))
-    assert "all: Sequential" in text
-    assert "all: one rule" in text
+    assert "\nall  " in text
     assert "synthetic: expected / measured regret" in text
