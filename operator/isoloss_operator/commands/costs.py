@@ -339,7 +339,7 @@ def planned(written: api.ScalingSweepSpec) -> Planned:
     if not spec.searches:
         return Planned(spec, placed, sizes, None, None)
     options = search_options(spec, len(places))
-    estimate = search_estimate(points, options.max_added_points)
+    estimate = search_estimate(points, options.max_added_points, options.target)
     return Planned(spec, placed, sizes, estimate, _first_step(spec, points, options))
 
 

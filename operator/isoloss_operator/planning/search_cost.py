@@ -7,6 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from isoloss.design import Target
+from isoloss.formatting import number
 from isoloss_operator.planning.points import PlannedPoint, by_size
 
 
@@ -35,6 +37,8 @@ MEASURED: Final = (
     MeasuredShare(lines=5, sweeps=85, mean=0.18, worst=0.28, at_work=(1.0, 1.8, 2.9, 4.1, 4.6)),
 )
 """On 1 December 2026, by `make bench-search`, FLOPs as asked for: docs/evidence/search.md, by grid size."""
+MEASURED_TARGET: Final = 40.0
+"""Times the compute of the largest size's runs, for which searches without a target are (isoloss/search/plan.py)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class SearchEstimate:
     added_flops: float
     """FLOPs of as many points of the most expensive size as may be added."""
     max_added_points: int
+    target_factor: float = MEASURED_TARGET
+    """The target's FLOPs over those of the most expensive point."""
 
     @property
     def grid_flops(self) -> float:
@@ -91,7 +97,13 @@ class SearchEstimate:
             for _, each in sorted(used.items())
         )
         nearest = ", the nearest grids to these" if any(s.is_beyond for s in self.sizes) else ""
-        return f"Measured on published and synthetic sweeps ({shares}{nearest})."
+        measured = f"Measured on published and synthetic sweeps ({shares}{nearest})."
+        if self.target_factor <= 2 * MEASURED_TARGET:
+            return measured
+        return (
+            f"{measured} Expect more: they were for targets of {MEASURED_TARGET:.0f} times the largest point, and search.target is "
+            f"{number(self.target_factor, 2)} times. One of 200 trained half as much again, one of 1,000 nearly the whole grid."
+        )
 
 
 def expected_share(lines: int) -> float:
@@ -103,11 +115,14 @@ def _measured(lines: float) -> MeasuredShare:
     return min(MEASURED, key=lambda each: abs(each.lines - lines))
 
 
-def search_estimate(points: Sequence[PlannedPoint], max_added_points: int) -> SearchEstimate:
+def search_estimate(
+    points: Sequence[PlannedPoint], max_added_points: int, target: Target | None = None
+) -> SearchEstimate:
     """The estimate for these points: all of a sweep's, with one seed."""
     sizes = tuple(_share(name, own) for name, own in by_size(points).items())
     dearest = max((point.flops for point in points), default=0.0)
-    return SearchEstimate(sizes, max_added_points * dearest, max_added_points)
+    factor = target.flops / dearest if target and dearest else MEASURED_TARGET
+    return SearchEstimate(sizes, max_added_points * dearest, max_added_points, factor)
 
 
 def _share(name: str, points: Sequence[PlannedPoint]) -> SizeShare:

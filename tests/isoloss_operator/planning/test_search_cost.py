@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from isoloss.design import Target
+from isoloss.search.plan import TARGET
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.search_cost import (
     MEASURED,
+    MEASURED_TARGET,
     PARALLELISM,
     MeasuredShare,
     SearchEstimate,
@@ -84,3 +87,13 @@ def test_at_worst_every_point_is_trained_and_all_that_may_be_added_at_the_deares
 @pytest.mark.parametrize("lines", [2, 6])
 def test_a_grid_of_a_size_that_was_not_measured_says_so(lines: int) -> None:
     assert "the nearest grids to these" in estimate(lines)[0].basis
+
+
+@pytest.mark.parametrize(("times", "warns"), [(None, False), (50.0, False), (300.0, True)])
+def test_a_target_far_beyond_the_measured_one_says_that_more_is_trained(times, warns) -> None:
+    assert MEASURED_TARGET == TARGET
+    _, points = estimate(3)
+    dearest = max(point.flops for point in points)
+    target = times and Target(1e9, times * dearest / 6e9)
+    found = search_estimate(points, 4, target or None)
+    assert ("search.target is 300 times" in found.basis) is warns
