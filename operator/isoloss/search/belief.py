@@ -83,7 +83,8 @@ class Belief:
         unknowns = OF_SIZES + PER_SIZE * len(sizes)
         before = Belief(tuple(sizes), _middle(sizes, seen), np.zeros(unknowns))
         runs = [s.run for s in seen if s.run is not None and len(s.run.tokens)]
-        screened = screen(runs, options) if runs else None
+        # Before they diverge, runs may well show a minimum among themselves: that of those that come next is lower.
+        screened = screen(runs, options) if any(not run.diverged for run in runs) else None
         if screened is None or screened.collected.refusals or not screened.cells:
             return before
         names = [size.name for size in sizes]

@@ -217,9 +217,13 @@ def test_grids_too_far_from_their_optima_are_not_trained_to_their_end():
     assert spent(known, SIZES) < 0.3 * grids(SIZES)
 
 
-def test_where_the_whole_grid_diverges_smaller_learning_rates_are_tried_at_the_cheapest_size():
-    lowest = min(HIGH[0].learning_rates)
-    steps, known = search(HIGH, OPTIONS, diverges_above=0.3 * lowest)
+@pytest.mark.parametrize("sizes", [HIGH, SIZES])
+def test_where_the_whole_grid_diverges_smaller_learning_rates_are_tried_at_the_cheapest_size(
+    sizes,
+):
+    """Wherever losses were least before they diverged."""
+    lowest = min(sizes[0].learning_rates)
+    steps, known = search(sizes, OPTIONS, diverges_above=0.3 * lowest)
     below = [d for step in steps for d in step.decisions if d.reason is Reason.BELOW_DIVERGED]
     assert {d.point.size for d in below} == {"small"}
     assert all(d.added and d.point.learning_rate < lowest for d in below)
