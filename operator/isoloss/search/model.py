@@ -158,8 +158,7 @@ class StopReason(StrEnum):
     NOT_WORTH_ITS_COST = "NotWorthItsCost"
     """The laws answer, and the next best point would cost more than the regret that it is expected to lower."""
     NOTHING_LEFT = "NothingLeft"
-    """The laws refuse, and every point of the grids is done, diverged or failed, or would show next to nothing for its cost; no more may be
-    added."""
+    """Every point of the grids is done, diverged or failed, or would save less than a tenth of its cost; no more may be added."""
     ALL_DIVERGED = "AllDiverged"
     """Every point that was tried diverged, and so did the smaller learning rates that may be added."""
     BUDGET_EXHAUSTED = "BudgetExhausted"

@@ -10,7 +10,7 @@ from isoloss_contract.checkpointing import STORE_BYTES_PER_SECOND, checkpoint_by
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
-from isoloss_operator.decide.choose import least_in_words
+from isoloss_operator.decide.choose import ENDINGS, least_in_words
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
@@ -184,6 +184,8 @@ def print_search(planned: Planned) -> None:
             f"Nothing would be trained: a search takes at least {least}, more than spec.budget.{field} has. It would end "
             "with BudgetExhausted: raise the budget above that."
         )
+    elif first.stop is not None:
+        _say(f"Nothing would be trained ({first.stop}): {ENDINGS[first.stop]}.")
 
 
 def print_budget(planned: Planned, pace: Pace) -> None:

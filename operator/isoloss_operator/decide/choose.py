@@ -562,8 +562,8 @@ def _with_added(ledger: Ledger, added: Mapping[Place, PointDecision], tasks: Tas
 ENDINGS: Final[Mapping[str, str]] = {
     "NotWorthItsCost": "the next best point would cost more than it saves",
     "NothingLeft": (
-        "the laws refuse, and no point of the grids that is left, or that spec.search.extendGrid.maxPoints allows, would show "
-        "enough for its cost"
+        "no point of the grids that is left, or that spec.search.extendGrid.maxPoints allows, would save enough of the run of "
+        "spec.search.target for its cost"
     ),
     "AllDiverged": (
         "every point that was tried diverged, and spec.search.extendGrid.maxPoints allows no smaller learning rate: lower "

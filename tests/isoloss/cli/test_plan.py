@@ -286,6 +286,16 @@ def test_a_plan_of_a_search_with_too_small_a_budget_says_that_nothing_would_be_t
     assert "Nothing would be trained" not in plan.words(enough)
 
 
+def test_a_plan_of_a_search_whose_target_is_worth_no_run_says_that_nothing_would_be_trained(
+    plan: Plan,
+) -> None:
+    target = "  search: {strategy: Sequential, target: {parameters: 1000000, tokens: 1000000}}\n"
+    assert (
+        "Nothing would be trained (NothingLeft): no point of the grids that is left, or that spec.search.extendGrid.maxPoints "
+        "allows, would save enough of the run of spec.search.target for its cost."
+    ) in plan.words(plan.changed(("  grid:\n", f"{target}  grid:\n")))
+
+
 def test_a_plan_of_a_search_with_too_few_hours_says_so(plan: Plan) -> None:
     path = plan.changed(SEARCHING, ("acceleratorHours: 5000", "acceleratorHours: 1"))
     hours = plan.document(path)["search"]["unaffordable_least_hours"]
