@@ -25,8 +25,6 @@ USUAL_FREEDOM: Final = 2
 
 USUAL_NOISE: Final = 0.003
 """Nats between two seeds of one configuration if nothing shows it: small models have 0.0015 to 0.004."""
-LEAST_NOISE: Final = 0.0015
-"""Nats from seed to seed that a search assumes at the least: 0.0013 was measured at 124 M parameters."""
 MOST_NOISE: Final = 0.010
 """Nats between seeds that a validation reckons with where none were trained, however closely losses follow the laws."""
 USUAL_RUN_NOISE: Final = 4e-4
@@ -107,15 +105,8 @@ each known to 0.05. A grid of three values a hyperparameter shows little of them
 """
 FARTHEST_CUBIC: Final = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow."""
-CATCHES_UP: Final = 0.13
-"""ln tokens per ln D by which a run gains on one of e times smaller batch: USUAL_CURVATURE times an optimum that grows
-as D^0.45, as on the published sweeps."""
-DRIFT_ERROR: Final = 0.08
-"""ln tokens per ln D by which what a run wastes may drift otherwise, per ln unit of LR or B between two points."""
-BENDS: Final = 0.15
-"""Share of that waste by which a straight line over ln D may err, per ln D."""
 SCALE_ERROR: Final = 0.1
-"""Relative error of an excess in nats per ln D, as curves flatten more or less than FLATTENS."""
+"""Relative error per ln D of losses above the best, in nats, as curves flatten more or less than FLATTENS."""
 
 # ------------------------------------------------------------------------- optima about a law of N and D
 

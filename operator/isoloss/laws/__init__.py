@@ -9,7 +9,7 @@ from isoloss.laws.curves import HyperparameterCurve, LossCurve, OptimumTrends, T
 from isoloss.laws.data.copies import nominal_values, shared_if_copy
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.document import LAWS_VERSION, BadLaws, LawsDocument, laws_from_json, laws_to_json
-from isoloss.laws.fit import fit_laws, surface_residual
+from isoloss.laws.fit import fit_laws
 from isoloss.laws.fitted_laws import LAW_HEADS, STATUS_WORDS, Laws, law_rows, refused_parts
 from isoloss.laws.formulas import (
     hyperparameter_formula,

@@ -8,7 +8,7 @@ import numpy as np
 from isoloss.laws import model
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
-from isoloss.laws.data.screening import Screened, screen
+from isoloss.laws.data.screening import screen
 from isoloss.laws.falling_losses import rising_warnings, worse_sizes
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
@@ -18,9 +18,7 @@ from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.rounded_losses import rounding_warnings
 from isoloss.laws.surface.estimate import fit_joint_surface
-from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
-from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.usual import BEST_RUNS_ERROR, FRONTIER_RATIO_ERROR
 
 
@@ -29,11 +27,8 @@ def fit_laws(
     options: model.FitOptions = model.DEFAULTS,
     *,
     provisional: bool = False,
-    screened: Screened | None = None,
 ) -> Laws:
     """Laws or typed refusals from the runs of a sweep; `provisional` marks those of a partial one.
-
-    `screened` is `screen(runs, options)`, where it is at hand.
 
     Raises InvalidRunError if a run's numbers are impossible (negative losses, tokens out of order), and
     for a name in `options.exclude` that no run has.
@@ -41,7 +36,7 @@ def fit_laws(
     refusal = refuse_mixture([run for run in runs if run.name not in options.exclude])
     if refusal is not None:
         return refused_laws(refusal, runs, options)
-    screened = screened or screen(runs, options)
+    screened = screen(runs, options)
     collected = screened.collected
     if collected.refusals:
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
@@ -68,29 +63,6 @@ def fit_laws(
     at_batch = fit_rate_at_batch(trajectories, cells, fitted)
     estimates = Estimates(iso_loss, surface, at_batch)
     return assemble(runs, options, fitted, collected, estimates)
-
-
-def surface_residual(
-    runs: Sequence[model.Run],
-    options: model.FitOptions = model.DEFAULTS,
-    *,
-    screened: Screened | None = None,
-) -> float | None:
-    """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
-
-    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
-    if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
-    """
-    kept = [run for run in runs if run.name not in options.exclude]
-    if not kept or refuse_mixture(kept) is not None:
-        return None
-    screened = screened or screen(runs, options)
-    if screened.collected.refusals:
-        return None
-    found = fit_late_if_bent(screened.collected.trajectories, screened.cells)
-    if isinstance(found, model.Refusal) or not found[0].fit.is_convex:
-        return None
-    return residual_rms(found[0].fit, found[1])
 
 
 def _at_the_frontiers_ratio(surface: SurfaceLaw, frontier: Frontier | None) -> SurfaceLaw:

@@ -12,7 +12,6 @@ from isoloss.laws import (
     PredictionQuery,
     fit_laws,
     predict,
-    surface_residual,
 )
 from isoloss.usual import USUAL_SIZE_CURVATURE
 from tests.support.synthetic import Bending, Deviating, Grid, Synthetic, synthetic_runs
@@ -157,14 +156,3 @@ def test_intervals_cover_through_inversion_and_composition(trials):
     assert hits["rate"] / trials >= 0.7
     assert hits["batch"] / trials >= 0.7
     assert hits["equivalent"] / trials >= 0.6
-
-
-def test_the_scatter_about_the_surface_is_told_without_the_laws():
-    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0, 0.003)
-    assert surface_residual(runs) == fit_laws(runs).surface.residual_rms
-
-
-def test_there_is_no_scatter_where_there_is_no_surface():
-    assert surface_residual([]) is None
-    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0))
-    assert surface_residual(runs[:4]) is None

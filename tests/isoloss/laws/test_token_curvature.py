@@ -17,7 +17,6 @@ from isoloss.laws import (
     Run,
     fit_laws,
     predict,
-    surface_residual,
 )
 from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.smoothing import DENSE
@@ -201,8 +200,3 @@ def test_sizes_are_kept_though_their_high_rates_diverged() -> None:
     query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=truth.batch(n, d))
     found = predict(laws, query).learning_rate
     assert found.low <= truth.rate(n, d) <= found.high
-
-
-def test_the_scatter_about_a_surface_of_late_cells_is_told_without_the_laws() -> None:
-    runs = runs_on(surface("turning", 0), WIDE, 0)
-    assert surface_residual(runs) == fit_laws(runs).surface.residual_rms
