@@ -24,23 +24,17 @@ from isoloss.search.model import Seen, Size
 
 MISFIT = 2.0
 """Times the noise of seeds, by which losses scatter about the model."""
-WINDOW = 0.08
-"""ln D wasted at which a planned point counts half: half of that of a fit, which few points far away lead astray."""
-FIT_WINDOW = 0.15
-"""The same in estimates (laws/surface/joint_fit.py)."""
 FARTHEST_WASTE = 1.5
 """ln D beyond which a point shows nothing."""
-GRID_ERROR = 0.7
-"""Standard deviation of ln LR and ln B of the optimum about the middle of the grids, at the least."""
 OF_SPAN = 0.35
-"""The same as a share of the grids' span, for wide ones."""
+"""Standard deviation of ln LR and ln B of the optimum about the middle of the grids, as a share of their span; a step at the least."""
 RATE_SIZE_EXPONENT = -0.5
 """Between the published ones, which RATE_SIZE_EXPONENT_ERROR names."""
 LEAST_CURVATURE = 0.3
 """Share of USUAL_CURVATURE that every direction of the valley has at the least."""
 STEPS = 7
-LONGEST_STEP = 0.7
-"""ln units by which the law of the optimum may move at once."""
+LONGEST = math.log(usual.USUAL_STEP)
+"""ln units by which the law of the optimum may move in one of them."""
 
 CURVATURE, LAW, CUBIC = slice(0, 3), slice(3, 13), slice(13, 17)
 """Unknowns as design.effects has them: H; of the optima's law the constant, exponents of N and of D, curvatures over N and D; the cubic
@@ -159,7 +153,7 @@ class Belief:
         steep = usual.STEEP_SCATTER * curvature
         scatter = math.hypot(usual.FLAT_SCATTER, steep) / curvature
         own = [scatter, scatter, *usual.EXPONENT_SCATTER, *[usual.TOKEN_CURVATURE_SCATTER] * 2]
-        constants = np.maximum(GRID_ERROR, OF_SPAN * _spans(self.sizes))
+        constants = np.maximum(math.log(usual.USUAL_STEP), OF_SPAN * _spans(self.sizes))
         rate = (constants[0], usual.RATE_SIZE_EXPONENT_ERROR, usual.RATE_EXPONENT_ERROR)
         batch = (constants[1], *usual.BATCH_EXPONENT_ERRORS)
         deviations = np.concatenate(
@@ -215,8 +209,9 @@ def independent(
     return found, variances
 
 
-def window(excess: Array, width: float) -> Array:
-    """Weights of points by the ln D that they waste."""
+def window(excess: Array, width: float = usual.NEAR_OPTIMUM) -> Array:
+    """Weights of points by the ln D that they waste. Half of the width of an estimate is that of a plan, which few points far away lead
+    astray."""
     near = 1.0 / (1.0 + (np.maximum(excess, 0.0) / width) ** 2)
     return np.where(excess < FARTHEST_WASTE, near, 1e-6)
 
@@ -235,7 +230,9 @@ def _estimated(belief: Belief, screened: Screened, of_size: Mapping[float, int])
     log_tokens = np.array([each.log_tokens for each in cells])[cell]
     waste = np.concatenate([each.waste for each in cells])
     slopes = np.array([each.slope * np.exp(each.log_losses.min()) for each in cells])
-    weights = window(waste - np.array([each.waste.min() for each in cells])[cell], FIT_WINDOW)
+    weights = window(
+        waste - np.array([each.waste.min() for each in cells])[cell], 2.0 * usual.NEAR_OPTIMUM
+    )
     levels = np.eye(len(cells))[cell]
     last = max(range(len(cells)), key=lambda at: (cells[at].log_params, cells[at].log_tokens))
     usual_slopes = 0.3 * usual.USUAL_TOKEN_SLOPE, 3.0 * usual.USUAL_TOKEN_SLOPE
@@ -260,7 +257,7 @@ def _estimated(belief: Belief, screened: Screened, of_size: Mapping[float, int])
         # The shifts are those of the former curvature: slopes over it.
         linear = (found - belief.theta)[places].reshape(-1, 2)
         steps = np.linalg.solve(moved.hessian, hessian @ linear.T).T.ravel()
-        shorter = min(1.0, LONGEST_STEP / max(float(np.abs(steps[:6]).max()), 1e-9))
+        shorter = min(1.0, LONGEST / max(float(np.abs(steps[:6]).max()), 1e-9))
         found[places] = belief.theta[places] + shorter * steps
         belief = replace(belief, theta=found)
     return belief

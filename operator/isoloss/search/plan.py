@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isoloss.design import Target
 from isoloss.laws import Array
 from isoloss.numbers import to_significant_digits
-from isoloss.search.belief import WINDOW, Belief, Indices, independent, window
+from isoloss.search.belief import Belief, Indices, independent, window
 from isoloss.search.model import REACHED, RUNGS, Point, Seen, Size
 from isoloss.usual import FEWEST_RUNS, USUAL_STEP
 
@@ -200,7 +200,7 @@ class _Rows:
         flops = np.array([each.point_flops for each in belief.sizes])[size]
         rows = _Rows(
             design=design,
-            variances=variances / window(found.known, WINDOW),
+            variances=variances / window(found.known),
             cell=cell,
             done=done,
             open=may_run,
@@ -213,7 +213,7 @@ class _Rows:
         moves = belief.moves(size, log_tokens)
         between = np.einsum("mkp,pq,mlq->mkl", moves, covariance, moves)
         excess = found.known + 0.5 * np.einsum("kl,mkl->m", belief.hessian, between)
-        return replace(rows, variances=variances / window(excess, WINDOW))
+        return replace(rows, variances=variances / window(excess))
 
     def read(self, rows: Flags) -> Flags:
         """Those of these rows that a fit reads: of cells with enough runs."""
