@@ -15,7 +15,7 @@ from isoloss.laws import FitOptions, Run
 from isoloss_contract.records.points import whole_steps
 
 FIRST_SHARE = 0.1
-"""Of a size's tokens, at which runs are compared for the first time, or later. With 0.3 the same answers cost half as much again."""
+"""Of a size's tokens, at which runs are compared for the first time, or later. With 0.3 answers cost a third more."""
 LATEST_SHARE = 0.9
 RUNG_EXPONENTS = (1.0, 0.523, 0.222, 0.0)
 """Of that share, at which a run may stop and is read: 0.1, 0.3, 0.6 and all of the tokens."""

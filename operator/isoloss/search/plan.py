@@ -27,7 +27,7 @@ TARGET = 40.0
 """Times the largest point's compute, for which a search without a target is."""
 LARGEST = 2.0
 """How much the expected regret at the largest size is worth of that at the target. Half as large a target and twice this cost 0.29 of
-the grids' FLOPs for 0.32, and lose 0.37 thousandths of a nat for 0.20."""
+the grids' FLOPs for 0.30, and lose 0.37 thousandths of a nat for 0.27 (docs/evidence/search.md)."""
 REACH = 1.5 * math.log(USUAL_STEP)
 """ln units from the expected optimum up to which points beyond the grid may be added."""
 LEAST_STEP = 0.6
