@@ -373,7 +373,7 @@ def test_the_page_has_the_cases_of_the_losses_in_the_repository(tmp_path: Path) 
     page = (evidence / "transfer.md").read_text()
     found = reading.cases(read_results([evidence / "transfer_stacked.jsonl"]))
     rows = [*reading._summary_rows(found), *reading._elasticity_rows(found)]
-    assert len(rows) == 19
+    assert len(rows) == 20
     assert [row for row in rows if row not in page] == []
     half, link = (
         [c for c in found if c.size == size and not c.broken and c.ratio > reading.LOWEST_RATIO]
