@@ -76,6 +76,24 @@ def test_runs_move_it_to_where_the_losses_are_least():
     assert np.linalg.eigvalsh(belief.hessian)[0] > 0.0
 
 
+def test_losses_of_another_unit_leave_a_belief():
+    """A million times as large, they show next to no noise of seeds, and the prior is lost in rounding."""
+    rates = tuple(5.5e-6 * 2.0 ** np.arange(4))
+    sizes = (
+        Size("short", 1.26e10, 2.2e5, (1.0,), rates),
+        Size("long", 4.4e9, 4.6e10, (120.0, 240.0, 481.0), (2.35e-4, 4.7e-4)),
+    )
+    tokens = np.geomspace(0.02, 0.1, 6) * 2.2e5
+    seen = []
+    for rate in rates[1:]:
+        losses = 1e6 * np.array([Synthetic().loss(1.26e10, t, 1.0, rate) for t in tokens])
+        run = Run(f"{rate}", 1.26e10, 1.0, 2048, rate, tokens, losses)
+        seen.append(Seen(Point("short", 1.0, rate), run, 2.2e4))
+    belief = Belief.of(sizes, seen, FIT)
+    optima = belief.optimum(np.arange(2), belief.log_tokens)
+    assert np.abs(optima - belief.middle).max() < 5.0
+
+
 def test_rows_of_one_run_show_what_its_correlated_evaluations_show():
     """The information of independent rows is that of generalised least squares."""
     rng = np.random.default_rng(0)
