@@ -230,9 +230,8 @@ def _estimated(belief: Belief, screened: Screened, of_size: Mapping[float, int])
     log_tokens = np.array([each.log_tokens for each in cells])[cell]
     waste = np.concatenate([each.waste for each in cells])
     slopes = np.array([each.slope * np.exp(each.log_losses.min()) for each in cells])
-    slopes = np.minimum(
-        slopes, usual.USUAL_SLOPES[1]
-    )  # a steeper one is of another unit, in which noise vanishes
+    # A steeper one is of another unit, in which the noise of seeds would vanish.
+    slopes = np.minimum(slopes, usual.USUAL_SLOPES[1])
     weights = window(
         waste - np.array([each.waste.min() for each in cells])[cell], 2.0 * usual.NEAR_OPTIMUM
     )
