@@ -57,6 +57,8 @@ class Rows:
     """(rows, unknowns)"""
     known: Array
     """(rows,) wasted ln D of the valley as it is believed."""
+    away: Array
+    """(rows, 2) ln LR and ln B from the optimum."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,13 @@ class Belief:
 
     def optimum(self, size: Indices, log_tokens: Array) -> Array:
         """(rows, 2) ln LR and ln B that are expected to be best."""
-        along = np.stack([self.log_params[size], log_tokens], axis=1) - self._centre
+        along = self._from_centre(size, log_tokens)
         moved = np.einsum("mkp,p->mk", self.moves(size, log_tokens), self.theta)
         return np.asarray(self.middle + along @ _EXPONENTS + moved, dtype=float)
 
     def moves(self, size: Indices, log_tokens: Array) -> Array:
         """(rows, 2, unknowns): derivatives of the optimum."""
-        n, d = (np.stack([self.log_params[size], log_tokens], axis=1) - self._centre).T
+        n, d = self._from_centre(size, log_tokens).T
         past, rows = log_tokens - self.log_tokens[size], np.arange(len(size))
         found = np.zeros((len(size), 2, len(self.theta)))
         for k in range(2):
@@ -135,7 +137,7 @@ class Belief:
     def rows(self, x: Array, size: Indices, log_tokens: Array) -> Rows:
         """Of evaluations at x (rows, 2)."""
         away, hessian = x - self.optimum(size, log_tokens), self.hessian
-        n, d = (np.stack([self.log_params[size], log_tokens], axis=1) - self._centre).T
+        n, d = self._from_centre(size, log_tokens).T
         past = log_tokens - self.log_tokens[size]
         shared, own = effects(away, hessian, n, d, past, farthest=math.inf)
         design = np.zeros((len(x), len(self.theta)))
@@ -145,7 +147,7 @@ class Belief:
         parabola = 0.5 * ((away @ hessian) * away).sum(axis=1)
         cubic = design[:, CUBIC] @ self.theta[CUBIC]
         known = np.maximum(parabola + cubic, LEAST_CURVATURE * parabola)
-        return Rows(design, known)
+        return Rows(design, known, away)
 
     def precision(self) -> Array:
         """(unknowns, unknowns) of the priors."""
@@ -167,6 +169,10 @@ class Belief:
             ]
         )
         return np.diag(deviations**-2.0)
+
+    def _from_centre(self, size: Indices, log_tokens: Array) -> Array:
+        """(rows, 2) ln N and ln D."""
+        return np.stack([self.log_params[size], log_tokens], axis=1) - self._centre
 
     @property
     def _centre(self) -> Array:
@@ -246,7 +252,7 @@ def _estimated(belief: Belief, screened: Screened, of_size: Mapping[float, int])
     places = np.r_[LAW, OF_SIZES:width]
     for _ in range(STEPS):
         rows, hessian = belief.rows(x, size, log_tokens), belief.hessian
-        u, v = (x - belief.optimum(size, log_tokens)).T
+        u, v = rows.away.T
         wanted = waste - 0.5 * usual.USUAL_CURVATURE * (u**2 + v**2)
         wanted = wanted + rows.design[:, places] @ belief.theta[places]
         stacked = np.concatenate([rows.design, levels, wanted[:, None]], axis=1)

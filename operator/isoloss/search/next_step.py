@@ -48,9 +48,8 @@ def next_step(
         return state.step(found.worth, options.jobs, model.Reason.LOWERS_REGRET)
     # Laws of one size answer nothing, however far it is trained.
     if found.rest and (len(state.sizes) < FEWEST_SIZES or _answers(state)):
-        first = state.decisions(found.rest, 1, model.Reason.LOWERS_REGRET)[0]
-        reason = model.StopReason.NOT_WORTH_ITS_COST
-        return model.Step(stop=reason, next_flops=first.flops, next_saves=first.saves)
+        reason, best = model.StopReason.NOT_WORTH_ITS_COST, found.rest[0]
+        return model.Step(stop=reason, next_flops=state.cost(best)[0], next_saves=best.saves)
     if not any(choice.saves >= LEAST_SAVING * choice.flops for choice in found.rest):
         return model.Step(stop=model.StopReason.NOTHING_LEFT)
     most = max(FEWEST_AT_A_TIME, int(options.jobs * OF_JOBS))
@@ -98,21 +97,8 @@ class _State:
         ]
 
     def step(self, choices: Iterable[Choice], most: int, reason: model.Reason) -> model.Step:
-        """The first of these for which the budget leaves room."""
-        decisions = self.decisions(choices, most, reason, within_budget=True)
-        if not decisions:
-            return model.Step(stop=model.StopReason.BUDGET_EXHAUSTED)
-        return model.Step(tuple(decisions))
-
-    def decisions(
-        self,
-        choices: Iterable[Choice],
-        most: int,
-        reason: model.Reason,
-        *,
-        within_budget: bool = False,
-    ) -> list[model.Decision]:
-        """One of a point at the most: its later rungs are decided on once it has come to the first."""
+        """The first of these for which the budget leaves room, one of a point at the most: its later rungs are decided on once it
+        has come to the first."""
         decided = dict[model.Point, model.Decision | None]()
         additions, budget = self.additions_left, self._budget
         for choice in choices:
@@ -120,8 +106,8 @@ class _State:
                 break
             if choice.point in decided or (choice.added and not additions):
                 continue
-            flops, seconds = self._cost(choice)
-            if within_budget and not budget.covers(flops, seconds):
+            flops, seconds = self.cost(choice)
+            if not budget.covers(flops, seconds):
                 decided[choice.point] = None
                 continue
             budget, additions = budget.without(flops, seconds), additions - choice.added
@@ -133,7 +119,10 @@ class _State:
                 flops,
                 choice.saves,
             )
-        return [decision for decision in decided.values() if decision is not None]
+        decisions = tuple(decision for decision in decided.values() if decision is not None)
+        if not decisions:
+            return model.Step(stop=model.StopReason.BUDGET_EXHAUSTED)
+        return model.Step(decisions)
 
     def least(self, choices: Iterable[Choice]) -> model.Step | None:
         """That the search ends before it begins, as the budget does not cover what any law takes: runs that show a minimum, of sizes
@@ -147,7 +136,7 @@ class _State:
                 continue
             points.add(choice.point)
             needed[choice.point.size] -= 1
-            more = self._cost(choice)
+            more = self.cost(choice)
             flops, seconds = flops + more[0], seconds + more[1]
             if sum(count <= 0 for count in needed.values()) >= sizes:
                 break
@@ -172,7 +161,7 @@ class _State:
             return reason
         return model.Reason.BELOW_DIVERGED if self.all_diverged else model.Reason.BEYOND_EDGE
 
-    def _cost(self, choice: Choice) -> tuple[float, float]:
+    def cost(self, choice: Choice) -> tuple[float, float]:
         """FLOPs and accelerator seconds."""
         size, seen = self._size_of(choice.point), self.seen.get(choice.point)
         tokens = size.trained_tokens(choice.point.batch_size, choice.tokens)
