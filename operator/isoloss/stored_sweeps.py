@@ -30,6 +30,7 @@ from isoloss_contract.store import (
 from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
 
 MAX_LAWS_BYTES = 64 * 2**20
+CHANGED = "it was changed after it was written: restore it, or train the point anew"
 UID = len("-01234567-89ab-cdef-0123-456789abcdef")
 """Of what follows a sweep's name in that of its folder."""
 
@@ -132,7 +133,8 @@ def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> RunSet:
 
 
 def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
-    """Results by point key, and one by proxy: it gives the parameters of points still training."""
+    """Results by point key, and one by proxy: it gives the parameters of points still training. Raises BadSweep, also for points
+    of one size that have other parameters than one another: a result has no digest."""
     paths = {
         layout.point_result(point.key): point
         for point in sweep.ledger.points
@@ -144,7 +146,12 @@ def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
             raise BadSweep(str(result))
         if result.key != paths[path].key:
             raise BadSweep(f"{sweep.store.location(path)}: the result of another point")
-        known[paths[path].proxy] = result
+        same_size = known.setdefault(paths[path].proxy, result)
+        if result.parameters != same_size.parameters:
+            other = sweep.store.location(layout.point_result(same_size.key))
+            raise BadSweep(
+                f"{sweep.store.location(path)}: parameters: are not those of {other}, a point of the same size: {CHANGED}"
+            )
         known[paths[path].key] = result
     return known
 
@@ -178,7 +185,7 @@ def _point_run(
     if same_size is None:
         return "not finished, and no finished point of its size gives the parameter counts"
     try:
-        config = sweep.store.read_record(layout.point_config(point.key), PointConfig)
+        config = _config(sweep.store, point.key)
         # If it finished, what its ledger names, whatever longer runs followed.
         digest = (point.trajectory_sha256 or result.trajectory_sha256) if result else ""
         rows = trajectory(sweep.store, point.key, digest)
@@ -200,6 +207,17 @@ def _point_run(
         return "not started"
     except (StoreError, BadTrajectory) as error:
         raise BadSweep(str(error)) from error
+
+
+def _config(store: Store, key: str) -> PointConfig:
+    """The settings of a point, whose digest is its name. Raises StoreError."""
+    path = layout.point_config(key)
+    config = store.read_record(path, PointConfig)
+    if config.key != key:
+        raise BadRecord(
+            f"{store.location(path)}: is not the configuration that its folder is named by: {CHANGED}"
+        )
+    return config
 
 
 def trajectory(store: Store, key: str, digest: str) -> list[TrajectoryRow]:

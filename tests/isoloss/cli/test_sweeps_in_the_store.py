@@ -147,6 +147,30 @@ def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Sto
     assert "digest" in ended.error
 
 
+def test_settings_of_a_point_that_were_changed_by_hand_are_refused_by_their_file(
+    isoloss: Isoloss, store: Store
+) -> None:
+    """A point's folder is named by the digest of its settings: other ones would fit as smoothly."""
+    path = layout.point_config(write_sweep(store).points[0].key)
+    document = json.loads(store.read(path))
+    document["learning_rate"] *= 2
+    store.write(path, json.dumps(document).encode())
+    assert f"{path}: is not the configuration that its folder" in isoloss("fit", store.uri).error
+
+
+def test_a_count_of_parameters_that_was_changed_by_hand_is_refused_by_its_file(
+    isoloss: Isoloss, store: Store
+) -> None:
+    """All points of a size have one model."""
+    path = layout.point_result(write_sweep(store).points[0].key)
+    document = json.loads(store.read(path))
+    document["parameters"]["body_active"] *= 2
+    store.write(path, json.dumps(document).encode())
+    found = isoloss("fit", store.uri).error
+    assert "parameters: are not those of" in found
+    assert path in found
+
+
 def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
     write_sweep(store)
     path = layout.ledger_in(layout.sweep_folder("dense", UID))
