@@ -13,7 +13,7 @@ def batch_size_of(lookup: Lookup, sequence_length: Callable[[], Found | None]) -
     found = lookup.of_tiers("batch_size")
     if found is not None:
         if known_names.bare(found.label)[0] == "batch_size":
-            _refuse_part_of_batch(lookup, found.label)
+            refuse_part_of_batch(lookup, found.label)
         return found
     for name in known_names.TOKENS_PER_STEP:
         tokens = lookup.setting(name)
@@ -25,10 +25,9 @@ def batch_size_of(lookup: Lookup, sequence_length: Callable[[], Found | None]) -
     return None
 
 
-def _refuse_part_of_batch(lookup: Lookup, label: str) -> None:
+def refuse_part_of_batch(lookup: Lookup, label: str) -> None:
     """Raise BadTable where batch_size may be what one device takes at once."""
-    factors = (*known_names.ACCUMULATION, *known_names.DEVICES, *known_names.NODES)
-    if (factor := _several(lookup, factors)) is not None:
+    if (factor := _several(lookup, known_names.BATCH_FACTORS)) is not None:
         raise lookup.refused(
             "batch_size",
             f"with a column {factor}, {label} may be the batch of one device or of one forward pass; sequences "

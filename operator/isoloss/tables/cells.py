@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoloss.laws import Array
-from isoloss.tables import known_names
-from isoloss.tables.cell_values import are_same, is_blank, not_a_number, number_of, text_of
-from isoloss.tables.expressions import option, product_of
+from isoloss.tables.cell_values import not_a_number, number_of, text_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable, Table
 
 MAX_NAME = 256
@@ -47,7 +45,6 @@ def numbers_of(table: Table) -> Numbers:
     known = REQUIRED + OPTIONAL
     # A nameless index is what pandas writes unless told not to: nobody's column.
     ignored = [column for column in table.columns if column and column not in known]
-    _check_whole_batches(table, ignored)
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
     labels = {
         column: _texts(table, column)
@@ -60,21 +57,6 @@ def numbers_of(table: Table) -> Numbers:
             spelt.setdefault(name.lower(), name) for name in labels["optimizer"]
         ]
     return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
-
-
-def _check_whole_batches(table: Table, ignored: Sequence[str]) -> None:
-    """Raises BadTable where batch_size may be what one device takes at once, as batch_sizes.py does of exports."""
-    factors = (*known_names.ACCUMULATION, *known_names.DEVICES, *known_names.NODES)
-    for column in ignored:
-        cells = table.columns[column] if column in factors else ()
-        if any(not is_blank(cell) and not are_same(cell, 1) for cell in cells):
-            raise BadTable(
-                table.source,
-                f"with a column {column}, it may be the batch of one device or of one forward pass; sequences per optimizer "
-                f"step are expected: say which, as in {option('batch_size', 'batch_size')} or "
-                f"{option('batch_size', product_of('batch_size', column))}",
-                column="batch_size",
-            )
 
 
 def _without_untrained(numbers: Numbers) -> Numbers:

@@ -169,6 +169,7 @@ PER_DEVICE = (
 ACCUMULATION = ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum_steps")
 DEVICES = ("world_size", "num_processes", "num_devices", "n_gpus", "num_gpus")
 NODES = ("num_nodes", "nnodes")
+BATCH_FACTORS = (*ACCUMULATION, *DEVICES, *NODES)
 """Factors between the batch of one device and the whole one: with one of them a plain batch_size is in doubt."""
 OF_ALL_NODES = ("world_size", "num_processes")
 """DEVICES that are never those of one node."""
@@ -200,9 +201,7 @@ NAMES = frozenset(
         *BITS_PER_BYTE,
         *TOKENS_PER_STEP,
         *PER_DEVICE,
-        *ACCUMULATION,
-        *DEVICES,
-        *NODES,
+        *BATCH_FACTORS,
         *SHARING,
         ROUTER_LOSS,
         *ADDED_TO_LOSS,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isoloss.tables import known_names
+from isoloss.tables.batch_sizes import refuse_part_of_batch
 from isoloss.tables.cell_values import is_blank, text_of
 from isoloss.tables.columns import Columns
 from isoloss.tables.evaluations import (
@@ -29,6 +30,7 @@ from isoloss.tables.step_counts import refuse_other_tokens
 HELD_OUT = tuple(known.name for known in known_names.TIERS["loss"][0].names)
 BESIDE = (
     *RUN_STATES,
+    *known_names.BATCH_FACTORS,
     *(known.name for tier in known_names.TIERS[STEP] for known in tier.names),
     *HELD_OUT,
 )
@@ -67,7 +69,8 @@ class Naming:
     def in_use(self, header: Sequence[str]) -> Collection[str]:
         """The columns to be read."""
         if self.is_ours(header):
-            beside = {name for name in header if name in BESIDE and header.count(name) == 1}
+            once = (name for name in header if header.count(name) == 1)
+            beside = {name for name in once if known_names.bare(name)[0] in BESIDE}
             return {*_ours(header), *beside}
         known = [name for name in header if known_names.is_known(name) or name in OPTIONAL]
         named = {name for each in self.expressions for name in each.names_in(header)}
@@ -148,6 +151,7 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
                 column="loss",
             )
     lookup = Lookup(table, [text_of(cell) for cell in columns["run"]], {}, "")
+    refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
     if "diverged" not in columns:
         warn_of_unfinished(lookup, range(len(lookup.runs)))

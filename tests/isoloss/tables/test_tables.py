@@ -233,6 +233,19 @@ def test_a_missing_column_is_named(name: str) -> None:
     assert refused(as_csv(good_rows(), header), "missing") == (1, name)
 
 
+@pytest.mark.parametrize("name", ["world_size", "config.gradient_accumulation_steps"])
+def test_devices_beside_our_columns_are_not_passed_over_in_a_table_of_any_kind(name: str) -> None:
+    """Parquet and data frames have only those columns read that are in use."""
+    cells = dict(
+        zip([*HEADER, name], zip(*[[*r, "8"] for r in good_rows()], strict=True), strict=True)
+    )
+    frame = pyarrow.table({column: list(each) for column, each in cells.items()})
+    for kept in (frame, frame.to_pylist()):
+        with pytest.raises(BadTable, match=f"column batch_size: with a column {name}, batch_size"):
+            read_tables([kept])
+    refused(with_column(name, ["8"] * 6), f"with a column {name}, batch_size may be")
+
+
 def test_a_column_that_is_there_twice_is_refused() -> None:
     assert refused(with_column("loss", ["3.0"] * 6), "more than once")[1] == "loss"
 
