@@ -169,18 +169,33 @@ def run(arguments: Sequence[str]) -> int:
         code = application(args=list(arguments), prog_name="isoloss", standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
-    except BadInput as error:
-        return print_error({"message": str(error)}, str(error), as_json=as_json)
     except Exception as error:
         # Usage errors have no public base class in typer; each knows its message.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
-            raise
+            if not _is_bad_input(error):
+                raise
+            return print_error(_described(error), str(error), as_json=as_json)
         message = _in_words(error) or format_message()
         asked = f"isoloss {arguments[0]}" if arguments[0] in _commands() else "isoloss"
         text = f"{message}\nTry '{asked} --help'."
         return print_error({"message": message}, text, as_json=as_json)
     return code if isinstance(code, int) else ANSWERED
+
+
+def _is_bad_input(error: Exception) -> bool:
+    # Not above: these bring numpy and pydantic, and a command that raised them has imported them.
+    from isoloss.laws import InvalidRunError
+    from isoloss_contract.store import StoreError
+
+    return isinstance(error, BadInput | InvalidRunError | StoreError)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """The message, and where the fault is: row and column of a table, or the run and its column."""
+    names = {"source": "source", "row": "row", "column": "column", "run": "run", "field": "column"}
+    place = {key: getattr(error, name) for name, key in names.items() if hasattr(error, name)}
+    return {"message": getattr(error, "message", str(error)), **place}
 
 
 def _in_words(error: Any) -> str:

@@ -33,7 +33,6 @@ class Form(StrEnum):
     LINEAR = "LinearInLogCompute"
 
 
-@outcome.command
 def fit(
     runs: Annotated[
         list[str],

@@ -5,11 +5,10 @@ from typing import Any
 import typer
 
 from isoloss.cli.inputs import AsJson
-from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.cli.outcome import ANSWERED, print_document
 from isoloss.published import PREFIX, PUBLISHED, PublishedLaw
 
 
-@command
 def laws(
     as_json: AsJson = False,
 ) -> int:

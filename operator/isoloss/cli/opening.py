@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from isoloss.cli.inputs import AsJson, Namespace, sweep_in_store
-from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.cli.outcome import ANSWERED, print_document
 from isoloss.errors import BadInput
 
 MAX_PAGE_BYTES = 64 * 2**20
 
 
-@command
 def open_page(
     what: Annotated[
         str,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from isoloss import formatting
-from isoloss.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 PIPED_WIDTH = 80
 """Columns at which sentences fold in a pipe, if a command folds them there."""
-
-Parameters = ParamSpec("Parameters")
 
 
 def console(piped_width: int | None = None) -> Console:
@@ -115,34 +111,3 @@ def grid(*heads: str) -> Table:
     for head in heads:
         table.add_column(head, overflow="fold")
     return table
-
-
-def command(body: Callable[Parameters, int]) -> Callable[Parameters, None]:
-    """A command that returns its exit code; bad input becomes a message and exit code 2."""
-
-    @functools.wraps(body)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        try:
-            code = body(*args, **kwargs)
-        except Exception as error:
-            if not _is_bad_input(error):
-                raise
-            code = print_error(_described(error), str(error), as_json=bool(kwargs.get("as_json")))
-        raise typer.Exit(code)
-
-    return run
-
-
-def _is_bad_input(error: Exception) -> bool:
-    # Not above: these bring numpy and pydantic, and a command that raised them has imported them.
-    from isoloss.laws import InvalidRunError
-    from isoloss_contract.store import StoreError
-
-    return isinstance(error, BadInput | InvalidRunError | StoreError)
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    """The message, and where the fault is: row and column of a table, or the run and its column."""
-    names = {"source": "source", "row": "row", "column": "column", "run": "run", "field": "column"}
-    place = {key: getattr(error, name) for name, key in names.items() if hasattr(error, name)}
-    return {"message": getattr(error, "message", str(error)), **place}

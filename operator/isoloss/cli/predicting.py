@@ -27,7 +27,6 @@ OWN_LAWS_ONLY = (
 """What of a question no published law can answer."""
 
 
-@outcome.command
 @querying.asks()
 def predict(
     laws: Annotated[

@@ -14,7 +14,7 @@ import typer
 
 from isoloss import datasets, formatting
 from isoloss.cli.inputs import AsJson
-from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, print_document
+from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, print_document
 from isoloss.errors import BadInput
 from isoloss.laws import (
     Laws,
@@ -40,7 +40,6 @@ KNOWN = (
 )
 
 
-@command
 def quickstart(
     folder: Annotated[
         Path, typer.Option(help="Folder for the sample runs, their laws and the report.")

@@ -28,7 +28,6 @@ SAME_LOSS = 0.02
 """Relative: the best losses of laws lie between those of runs, and may be below all of them."""
 
 
-@outcome.command
 @querying.asks()
 def report(
     laws: Annotated[

@@ -14,7 +14,6 @@ from isoloss.cli.inputs import AsJson, positive, refuse_idle
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
-    command,
     console,
     grid,
     print_document,
@@ -32,7 +31,6 @@ NOT_OF_PROBES = ("total_flops", "pretraining_tokens", "batch_size_tolerance", "s
 """Of a question."""
 
 
-@command
 @querying.asks(without=NOT_OF_PROBES)
 def validate(
     laws: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli.inputs import Namespace, sweep_in_store
-from isoloss.cli.outcome import ANSWERED, REFUSED, command, console, print_document
+from isoloss.cli.outcome import ANSWERED, REFUSED, console, print_document
 from isoloss.errors import BadInput
 
 if TYPE_CHECKING:  # each is imported where it is needed, so that the help needs none of them
@@ -27,7 +27,6 @@ BAR = 30
 NARROWEST = 40
 
 
-@command
 def watch(
     what: Annotated[
         str,

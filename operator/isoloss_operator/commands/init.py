@@ -11,7 +11,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli.inputs import count, positive
-from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_document
+from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, console, print_document
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
 from isoloss.usual import PUBLISHED_WASTE
@@ -73,7 +73,6 @@ TOKENS_DECIDE = ("spec.proxies", "spec.evaluation", "spec: every proxy's tokens"
 """How refusals begin that follow from --tokens: of how long each proxy trains."""
 
 
-@command
 def init(
     checkpoint: Annotated[
         str,

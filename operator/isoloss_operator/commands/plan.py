@@ -8,7 +8,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
-from isoloss.cli.outcome import ANSWERED, command, print_document, print_warnings
+from isoloss.cli.outcome import ANSWERED, print_document, print_warnings
 from isoloss.design import Target
 from isoloss.errors import BadInput
 from isoloss_operator.commands import costs
@@ -41,7 +41,6 @@ UTILISATIONS = (
 """What is assumed, as the help says it."""
 
 
-@command
 def plan(
     manifest: Annotated[
         Path,
