@@ -5,6 +5,7 @@ the Secret gives every failed task a fresh start without deleting anything. What
 when repeated.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -61,6 +62,11 @@ def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
 BUSY_SECONDS: Final = 600.0
 """An attempt that ran this long before it was interrupted did some work: no need to slow the next."""
 MAX_HALVINGS: Final = 20
+_MOST_IN_A_ROW: Final[Mapping[FailureClass, tuple[float, FailureClass]]] = {
+    FailureClass.NODE_FAILURE: (MAX_NODE_FAILURES, FailureClass.CRASHED),
+    FailureClass.STORE_UNAVAILABLE: (MAX_VANISHED, FailureClass.STORAGE),
+}
+"""Attempts in a row that are not charged, and what one more of them is charged as."""
 
 
 def after_failure(
@@ -156,17 +162,11 @@ def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: in
     if failure.kind is FailureClass.POD_VANISHED and attempts.vanished >= MAX_VANISHED:
         message = f"{attempts.vanished + 1} pods vanished: {failure.message}"
         return Failure(FailureClass.CRASHED, message)
-    if (
-        failure.kind is FailureClass.NODE_FAILURE
-        and attempts.idle_interruptions >= MAX_NODE_FAILURES
-    ):
-        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
-        return Failure(FailureClass.CRASHED, message)
-    is_away = failure.kind is FailureClass.STORE_UNAVAILABLE
-    if is_away and attempts.idle_interruptions >= MAX_VANISHED:
-        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
-        return Failure(FailureClass.STORAGE, message, failure.code)
-    return failure
+    most, charged_as = _MOST_IN_A_ROW.get(failure.kind, (math.inf, failure.kind))
+    if attempts.idle_interruptions < most:
+        return failure
+    message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
+    return Failure(charged_as, message, failure.code)
 
 
 def _interrupted(

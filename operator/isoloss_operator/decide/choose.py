@@ -23,7 +23,6 @@ from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     NOT_CHOSEN,
     AddedPoint,
-    Attempts,
     Intent,
     IntentAction,
     Ledger,
@@ -38,9 +37,9 @@ from isoloss_operator.api import SweepBudget
 from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt, planned
 from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.fits import FitOutcome, PointDecision, SearchRequest, SearchStep
-from isoloss_operator.decide.jobs import named_wait, not_before
+from isoloss_operator.decide.jobs import named_wait, not_before, train_request
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.decide.plans import JobRequest, Quarantine
 from isoloss_operator.decide.reasons import Finding
 from isoloss_operator.decide.record import fit_inputs, fitted_records
 from isoloss_operator.decide.tasks import TaskSet
@@ -303,21 +302,10 @@ def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
 
 
 @dataclass(frozen=True)
-class Start:
-    """The next attempt of a task."""
-
-    point: PlannedPoint
-    attempts: Attempts
-    """Those before it."""
-    attempt: int
-    """Its number."""
-
-
-@dataclass(frozen=True)
 class Admission:
     """What may start now, and what keeps the rest."""
 
-    starts: tuple[Start, ...] = ()
+    starts: tuple[JobRequest, ...] = ()
     waits: tuple[Finding, ...] = ()
     """Why unfinished Jobs do not run, of each that does not."""
     waiting: int = 0
@@ -363,22 +351,32 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     due, later = _by_delay(pending[:count], records, observed.now)
     waits = tuple(wait for job in tasks.active if (wait := named_wait(job)))
-    starts = []
-    for point in due[:free]:
-        attempts = records[point.key].attempts
-        number = next_attempt(attempts, tasks.jobs.get(point.key, ()))
-        starts.append(Start(point, attempts, number))
+    starts = tuple(_request_of(point, records[point.key], tasks) for point in due[:free])
     running = (r for r in ledger.points if r.state is PointState.PENDING)
     wanted = sum(record.intent.action is IntentAction.RUN for record in running)
     is_at_work = bool(tasks.active or observed.orphaned_pods or starts or later or unread)
     return Admission(
-        starts=tuple(starts),
+        starts=starts,
         waits=waits,
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
         budget_message=message,
         is_quiet=not is_at_work and wanted == len(pending) - count,
+    )
+
+
+def _request_of(point: PlannedPoint, record: PointRecord, tasks: TaskSet) -> JobRequest:
+    """The Job of its next attempt."""
+    number = next_attempt(record.attempts, tasks.jobs.get(point.key, ()))
+    return train_request(
+        tasks.observed,
+        tasks.spec,
+        point,
+        record.attempts,
+        number,
+        tasks.corpus,
+        tasks.templates[point.proxy.template_digest],
     )
 
 
@@ -576,11 +574,10 @@ NAMED: Final = 3
 """Points named of a step."""
 
 
-def ended_in_words(due: DueStep, paces: Mapping[str, float]) -> str:
+def ended_in_words(step: SearchStep, paces: Mapping[str, float]) -> str:
     """Why the search is over, with what it would train next, or must if the budget does not cover that; empty: it goes on.
     `paces` are accelerator seconds per FLOP by size: hours are reckoned with the least, as larger models are faster."""
-    step = due.step or SearchStep()
-    why = ENDINGS.get(due.ended, due.ended)
+    why = ENDINGS.get(step.ended, step.ended)
     if step.next_flops is not None and step.next_saves is not None:
         pace = min(paces.values(), default=0.0) / 3600
         cost, saves = (
@@ -588,7 +585,7 @@ def ended_in_words(due: DueStep, paces: Mapping[str, float]) -> str:
             for flops in (step.next_flops, step.next_saves)
         )
         why = f"the next best point would cost {cost} and save {saves}"
-    message = f"The search is over ({due.ended}): {why}." if due.ended else ""
+    message = f"The search is over ({step.ended}): {why}." if step.ended else ""
     if step.least_flops is None:
         return message
     least = least_in_words(step.least_flops, step.least_seconds)
@@ -642,7 +639,7 @@ class Chosen:
     """Tasks that failed for good."""
     admission: Admission
     """What parallelism, budget and delays admit."""
-    starts: tuple[Start, ...]
+    starts: tuple[JobRequest, ...]
     """What starts now."""
     is_quiet: bool
     """Whether no task is running and none will, unless more are chosen."""
@@ -689,7 +686,8 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     is_over = is_quiet and (search.request is None or bool(search.ended))
     fitted = fitted_records(spec, ledger.points)
     inputs = search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False)
-    next_ledger, message = stopped_ledger, ended_in_words(search, spending.seconds_per_flop)
+    ended = search.step or SearchStep(ended=search.ended)
+    next_ledger, message = stopped_ledger, ended_in_words(ended, spending.seconds_per_flop)
     if search.step is not None:
         message = message or step_in_words(search.step, ledger)
         next_ledger = stepped(stopped_ledger, search.step, tasks)

@@ -295,7 +295,7 @@ def sweep_findings(chosen: Chosen, left: str) -> Findings:
 def _accepted(chosen: Chosen) -> Finding:
     observed = chosen.tasks.observed
     # Once no Job is wanted none will be created, which alone would take the refusal of one back.
-    of_jobs = None if chosen.is_over else _job_refused(observed)
+    of_jobs = None if chosen.is_over else observed.job_refused
     refused = observed.storage_not_writable or _bad_configuration(chosen.ledger) or of_jobs
     refused = refused or observed.write_refused
     return Finding(refused.reason, refused.message) if refused else ALL_ACCEPTED
@@ -338,7 +338,7 @@ def _ready(chosen: Chosen, fit: Finding, left: str) -> Finding:
         or (fit if chosen.is_over else None)
         or (replace(suspension(observed), status="False") if spec.suspend else None)
         or _budget_spent(chosen.budget_spent, len(chosen.tasks.active))
-        or _job_refused(observed)
+        or observed.job_refused
         or _all_jobs_wait(jobs, waits, starts=bool(chosen.starts))
         or _all_wait_to_retry(chosen, jobs)
         or _searching(chosen)
@@ -373,12 +373,6 @@ def _budget_spent(spent: str, active: int) -> Finding | None:
         return None
     message = f"{spent}: {counted(active, 'running point')} {are(active)} stopped."
     return Finding(Reason.BUDGET_EXHAUSTED, message)
-
-
-def _job_refused(observed: ObservedSweep) -> Finding | None:
-    """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
-    error, stalled = observed.create_error, not observed.refusal_may_pass
-    return Finding(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
 def _all_jobs_wait(

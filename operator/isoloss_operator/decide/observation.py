@@ -256,6 +256,12 @@ class ObservedResource:
         return Finding(Reason.STORAGE_NOT_WRITABLE, error) if error else None
 
     @property
+    def job_refused(self) -> Finding | None:
+        """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
+        error, stalled = self.create_error, not self.refusal_may_pass
+        return Finding(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+
+    @property
     def write_refused(self) -> Finding | None:
         """A write without which the others made sense."""
         return Finding(Reason.REQUEST_REFUSED, self.write_error) if self.write_error else None

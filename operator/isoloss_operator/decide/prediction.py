@@ -26,9 +26,9 @@ from isoloss_operator.decide.answer import (
 )
 from isoloss_operator.decide.conditions import condition_events, suspension
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs import deletions, evaluate_request, expiries, store_uri
+from isoloss_operator.decide.jobs import store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.plans import JobRequest, PredictionPlan, TaskWrites
+from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,
     Question,
@@ -243,7 +243,7 @@ def _plan(
         state = replace(state, accepted=refused)
     previous, before = observed.previous_conditions, observed.previous_status
     report_uri = _report_uri(observed, asked, before)
-    writes = TaskWrites() if measured is None or asked is None else _writes(asked, measured)
+    writes = TaskWrites() if measured is None else measured.writes
     findings = _findings(observed, state, validation.finding, creates=bool(writes.create))
     current = conditions.dated(
         findings, previous, generation=observed.generation, now=observed.now
@@ -320,26 +320,6 @@ def _findings(
         reasons.STALLED: conditions.stalled(holds_up),
         reasons.RECONCILING: conditions.reconciling(holds_up, changes),
     }
-
-
-def _writes(asked: AcceptedPrediction, measured: Measurement) -> TaskWrites:
-    """What the measurement asks for."""
-    observed, sweep, create = asked.observed, asked.sweep, tuple[JobRequest, ...]()
-    if measured.starts is not None:
-        assert asked.spec.checkpoint is not None  # which is measured
-        config, attempt, label = measured.starts
-        create = (
-            evaluate_request(
-                observed, sweep, asked.spec.checkpoint, config, attempt, asked.manifest, label
-            ),
-        )
-    return TaskWrites(
-        ledger=measured.ledger,
-        quarantined=measured.quarantined,
-        delete=deletions(measured.stop),
-        expire=expiries(sweep, measured.recorded),
-        create=create,
-    )
 
 
 def _holds_up(state: State) -> Finding:

@@ -37,7 +37,7 @@ from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import ALL_ACCEPTED, Findings, stated
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource, ObservedSweep
-from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan
+from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan, TaskWrites
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
 from isoloss_operator.decide.reasons import DATA_READY, EVALUATED, TRAINER_REASONS, Finding, Reason
 from isoloss_operator.decide.status import numbers_of
@@ -194,9 +194,8 @@ def _finding(
         return Finding(Reason.SUSPENDED, f"spec.suspend is true: the {labels.name} Job waits.")
     if at_work is not None:
         return at_work
-    if refusal := task.observed.create_error:
-        stalled = not task.observed.refusal_may_pass
-        return Finding(Reason.JOB_REFUSED, refusal, stalled=stalled)
+    if refusal := task.observed.job_refused:
+        return refusal
     if is_used_up:
         message = f"{message} (attempt {attempts.ended}, the last one allowed)"
         return Finding(labels.failed, message, stalled=True)
@@ -430,15 +429,7 @@ class Measurement:
     """The measured loss, once it is there and right; None also if the spec has it."""
     status: api.HyperparamPredictionStatus = field(default_factory=api.HyperparamPredictionStatus)
     """As the status shows it, without an answer."""
-    ledger: Ledger | None = None
-    """None: unchanged."""
-    quarantined: tuple[Quarantine, ...] = ()
-    stop: Sequence[ObservedJob] = ()
-    """Jobs to delete unless they have ended and Kubernetes knows."""
-    recorded: Sequence[ObservedJob] = ()
-    """Jobs of which nothing is to be learned any more: they may expire."""
-    starts: tuple[EvaluateConfig, int, str] | None = None
-    """The attempt that starts now, by its number, with LABEL_TEMPLATE of its Job; None: none does."""
+    writes: TaskWrites = field(default_factory=TaskWrites)
     requeue_after: float = 60.0
 
 
@@ -446,13 +437,13 @@ def measure(asked: AcceptedPrediction) -> Measurement:
     """Measure the initial loss, wait or explain."""
     observed, sweep, checkpoint = asked.observed, asked.sweep, asked.spec.checkpoint
     if checkpoint is None:
-        return _given(asked.spec.initial_loss or "", observed.jobs)
+        return _given(asked.spec.initial_loss or "", sweep, observed.jobs)
     stamp, result = observed.checkpoint_stamp, observed.evaluation
     if asked.is_checkpoint_gone and isinstance(stamp, reading.Unreadable):
         # What was measured is no longer there, and so cannot be measured again.
         message = f"{stamp.message}: put them back, or give spec.initialLoss"
         found = Finding(Reason.NOT_A_CHECKPOINT, message)
-        return Measurement(found, stop=observed.jobs)
+        return Measurement(found, writes=TaskWrites(delete=jobs.deletions(observed.jobs)))
     config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
     store = jobs.store_label(jobs.store_uri(sweep))
     own = jobs.by_attempt(
@@ -469,7 +460,7 @@ def measure(asked: AcceptedPrediction) -> Measurement:
         is_newer = isinstance(observed.ledger, reading.Newer)
         reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
         unknown = Finding(reason, observed.ledger.message)
-        return Measurement(unknown, stop=others)
+        return Measurement(unknown, writes=TaskWrites(delete=jobs.deletions(others)))
     return _under_way(asked, checkpoint, config, result, own, others)
 
 
@@ -494,7 +485,9 @@ def evaluate_config(
     )
 
 
-def _given(initial_loss: str, former: Sequence[ObservedJob]) -> Measurement:
+def _given(
+    initial_loss: str, sweep: api.ScalingSweepSpec, former: Sequence[ObservedJob]
+) -> Measurement:
     """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
@@ -502,8 +495,7 @@ def _given(initial_loss: str, former: Sequence[ObservedJob]) -> Measurement:
         status=api.HyperparamPredictionStatus(
             initial_loss=statuses.IntervalStatus(value=initial_loss)
         ),
-        stop=former,
-        recorded=former,
+        writes=TaskWrites(delete=jobs.deletions(former), expire=jobs.expiries(sweep, former)),
     )
 
 
@@ -526,8 +518,10 @@ def _measured(
             domain_losses=domains or None,
             evaluation_uri=f"{jobs.store_uri(sweep)}/{layout.evaluation_result(result.key)}",
         ),
-        stop=[*others, *(job for job in own if job.must_be_deleted)],
-        recorded=[*own, *others],
+        writes=TaskWrites(
+            delete=(*jobs.deletions(others), *jobs.lost_deletions(own)),
+            expire=jobs.expiries(sweep, [*own, *others]),
+        ),
     )
 
 
@@ -561,13 +555,27 @@ def _under_way(
     if asked.removed_data and not measuring.is_active:
         message = f"{asked.removed_data}, or give spec.initialLoss."
         finding, starts = Finding(Reason.DATA_REMOVED, message, stalled=True), None
-    return Measurement(
-        finding,
+    create = tuple[JobRequest, ...]()
+    if starts is not None:
+        create = (
+            jobs.evaluate_request(
+                observed, sweep, checkpoint, config, starts, asked.manifest, task.asked
+            ),
+        )
+    writes = TaskWrites(
         ledger=ledger if ledger != known.ledger else None,
         quarantined=quarantined,
-        stop=[*others, *(job for job in recorded if job.must_be_deleted), *measuring.stop],
-        recorded=[*others, *recorded],
-        starts=None if starts is None else (config, starts, task.asked),
+        delete=(
+            *jobs.deletions(others),
+            *jobs.lost_deletions(recorded),
+            *jobs.deletions(measuring.stop),
+        ),
+        expire=jobs.expiries(sweep, [*others, *recorded]),
+        create=create,
+    )
+    return Measurement(
+        finding,
+        writes=writes,
         requeue_after=30.0
         if measuring.is_active
         else max(30.0, measuring.seconds_until_due or 0.0),

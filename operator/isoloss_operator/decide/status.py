@@ -3,6 +3,7 @@ what changed.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -144,16 +145,15 @@ def _counts(
     """
     if not all(point.key for point in points):
         return statuses.PointCounts(total=len(points), pending=len(points))
-    with_job = {job.key for job in active_jobs}
+    with_job, states = {job.key for job in active_jobs}, Counter(r.state for r in records)
     active = sum(r.key in with_job for r in records if r.state is PointState.PENDING)
-    pending = sum(r.state is PointState.PENDING for r in records)
     return statuses.PointCounts(
         total=len(records),
-        pending=pending - active,
+        pending=states[PointState.PENDING] - active,
         active=active,
-        succeeded=sum(r.state is PointState.SUCCEEDED for r in records),
-        diverged=sum(r.state is PointState.DIVERGED for r in records),
-        failed=sum(r.state in FAILED_FOR_GOOD for r in records),
+        succeeded=states[PointState.SUCCEEDED],
+        diverged=states[PointState.DIVERGED],
+        failed=sum(states[state] for state in FAILED_FOR_GOOD),
         adopted=sum(r.adopted for r in records),
     )
 

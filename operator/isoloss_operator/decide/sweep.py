@@ -24,7 +24,7 @@ from isoloss_operator.decide import fits
 from isoloss_operator.decide.checks import AcceptedSweep, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
 from isoloss_operator.decide.conditions import Findings, data_prepared, previous_findings, stated
-from isoloss_operator.decide.jobs import deletions, expiries, lost_deletions, train_request
+from isoloss_operator.decide.jobs import deletions, expiries, lost_deletions
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event, JobDeletion, SweepPlan
 from isoloss_operator.decide.reasons import Finding, Reason
@@ -98,29 +98,16 @@ def _without_points(
 
 def _plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...]) -> SweepPlan:
     """All that follows from a pass. `events` are those of conditions that changed."""
-    tasks = chosen.tasks
-    observed, spec = tasks.observed, tasks.spec
     fit = _fit_request(chosen, status)
     page, next_look = _sweep_page(chosen, status, fit), _next_look(chosen)
-    stored = value_of(observed.ledger)
+    stored = value_of(chosen.tasks.observed.ledger)
     return SweepPlan(
         status=status,
         ledger=None if chosen.next_ledger == stored else chosen.next_ledger,
         quarantined=chosen.quarantined,
         delete=deletions(chosen.delete),
-        expire=expiries(spec, chosen.recorded_jobs),
-        create=tuple(
-            train_request(
-                observed,
-                spec,
-                start.point,
-                start.attempts,
-                start.attempt,
-                tasks.corpus,
-                tasks.templates[start.point.proxy.template_digest],
-            )
-            for start in chosen.starts
-        ),
+        expire=expiries(chosen.tasks.spec, chosen.recorded_jobs),
+        create=chosen.starts,
         fit=fit,
         page=page,
         events=(

@@ -25,7 +25,7 @@ from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits, reasons
-from isoloss_operator.decide.choose import DueStep, ended_in_words
+from isoloss_operator.decide.choose import ended_in_words
 from isoloss_operator.decide.conditions import reconciling, stalled
 from isoloss_operator.decide.fits import PointDecision, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs import RESULT_SECONDS
@@ -92,8 +92,8 @@ def _fit_and_report(
         on_laws(outcome)
         goes_on = outcome.step is not None and not outcome.step.ended
         is_final = not request.provisional and not goes_on
-        shown = replace(request, resource=_searched(request, outcome.step))
-        written = _write_report(store, job, shown, runs, outcome.laws, is_final=is_final)
+        step = outcome.step
+        written = _write_report(store, job, request, runs, outcome.laws, step, is_final=is_final)
         outcome = replace(outcome, report_written=written)
         # Were the operator killed before, or if this fails, the next one makes the fit again, and with it the report.
         if written:
@@ -225,13 +225,14 @@ def _write_report(
     request: fits.SweepRequest,
     runs: list[Run],
     laws: Laws,
+    step: SearchStep | None = None,
     *,
     is_final: bool = False,
 ) -> bool:
     """Whether the report page and the status beside it were written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *request.missing)
-        shown = _page_resource(request.resource, laws, len(runs), final=is_final)
+        shown = _page_resource(request, laws, len(runs), step, final=is_final)
         page = render_report(
             laws,
             runs,
@@ -280,46 +281,36 @@ def _laws_uri(job: FitJob) -> str:
     return f"{job.store_uri.rstrip('/')}/{job.request.laws_path}"
 
 
-def _searched(request: fits.FitRequest, step: SearchStep | None) -> Mapping[str, Any]:
-    """The request's resource with what the next pass will say of a search that this step has ended."""
-    if request.search is None or step is None or not step.ended:
-        return request.resource
-    paces = {size.name: size.seconds_per_flop or 0.0 for size in request.search.sizes}
-    message = ended_in_words(DueStep(step=step, ended=step.ended), paces)
-    status = dict(request.resource.get("status", {}))
-    status["search"] = {**status.get("search", {}), "ended": step.ended, "message": message}
-    over = Finding(reasons.Reason.FINISHED, message)
-    status["conditions"] = [
-        _as(each, over if each["type"] == reasons.PROGRESSING else None)
-        for each in status.get("conditions", ())
-    ]
-    return {**request.resource, "status": status}
-
-
 def _page_resource(
-    resource: Mapping[str, Any], laws: Laws, points: int, *, final: bool
+    request: fits.SweepRequest, laws: Laws, points: int, step: SearchStep | None, *, final: bool
 ) -> dict[str, Any]:
-    """`resource` with laws of `points` runs. With final laws its conditions say what the next pass will say of them.
+    """The request's resource with laws of `points` runs, and with what the next pass will say: of final laws, and of a search
+    that `step` has ended.
 
     A sweep that was stalled before stays so: laws do not change that.
     """
-    status = dict(resource.get("status", {}))
+    status, said = dict(request.resource.get("status", {})), dict[str, Finding]()
     if laws.data.runs:
         shown = law_statuses(laws, provisional=not final)
         status |= {to_camel(name): law.document() for name, law in shown.items()}
-    before = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    search = request.search if isinstance(request, fits.FitRequest) else None
+    if search is not None and step is not None and step.ended:
+        paces = {size.name: size.seconds_per_flop or 0.0 for size in search.sizes}
+        message = ended_in_words(step, paces)
+        status["search"] = {**status.get("search", {}), "ended": step.ended, "message": message}
+        said[reasons.PROGRESSING] = Finding(reasons.Reason.FINISHED, message)
+    conditions = status.get("conditions", ())
+    before = {each["type"]: each["status"] for each in conditions}
     if final and before.get(reasons.STALLED) != "True":
         found = laws_finding(laws, points, final=True)
-        by_type = {
+        said |= {
             reasons.READY: found,
             reasons.FIT_READY: found,
             reasons.STALLED: stalled(found),
             reasons.RECONCILING: reconciling(found, ""),
         }
-        status["conditions"] = [
-            _as(each, by_type.get(each["type"])) for each in status.get("conditions", ())
-        ]
-    return {**resource, "status": status}
+    status["conditions"] = [_as(each, said.get(each["type"])) for each in conditions]
+    return {**request.resource, "status": status}
 
 
 def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:

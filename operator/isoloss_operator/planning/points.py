@@ -413,13 +413,13 @@ def place_sizes(spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()) -> 
 
     Raises InvalidSpec if the law does not apply, or a lattice cannot be trained.
     """
-    renamed, shape = _former_names(spec, known), spec.search.placement
-    kept, places, grids = _kept_places(spec, known, renamed), list[Placement](), {}
-    errors = []
+    kept, shape = _kept_places(spec, known), spec.search.placement
+    places, grids, errors = list[Placement](), {}, []
     for proxy in sizes_to_place(spec):
-        place = kept.get(proxy.name)
         try:
-            if place is None:
+            if (found := kept.get(proxy.name)) is not None:
+                place = replace(found, proxy=proxy.name)
+            else:
                 counts = parameter_counts(proxy.config)
                 at = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
                 place = Placement(proxy.name, *at, SOURCE, model_key(proxy))
@@ -444,7 +444,8 @@ def place_sizes(spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()) -> 
             )
     if errors:
         raise InvalidSpec(errors)
-    return Placed(_with_grids(spec, grids), tuple(places), former_places(known, places, renamed))
+    former = former_places(known, [*places, *kept.values()])
+    return Placed(_with_grids(spec, grids), tuple(places), former)
 
 
 def placed_by_law(params: float, tokens: float, sequence_length: int) -> tuple[float, int]:
@@ -502,43 +503,26 @@ def model_key(proxy: api.Proxy) -> str:
     return content_key(proxy.config)
 
 
-def _kept_places(
-    spec: api.ScalingSweepSpec, known: Sequence[Placement], former: Mapping[str, str]
-) -> dict[str, Placement]:
-    """The places that sizes have already, by the sizes' present names: also under a name that no size has now, which is one of
-    the `former`."""
-    by_size = {(place.proxy, place.model): place for place in reversed(known)}
-    found = {
-        proxy.name: by_size.get((former.get(proxy.name, proxy.name), model_key(proxy)))
-        for proxy in sizes_to_place(spec)
-    }
-    return {name: replace(place, proxy=name) for name, place in found.items() if place is not None}
-
-
-def _former_names(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
-    """The former names of placed sizes that were renamed, by their present ones."""
-    names = {proxy.name for proxy in spec.proxies}
-    placed = {(place.proxy, place.model) for place in known}
-    found: dict[str, str] = {}
+def _kept_places(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
+    """The places that sizes have already, as they are `known`, by the sizes' present names: under the same name, or under one
+    that no size has now."""
+    names, found = {proxy.name for proxy in spec.proxies}, dict[str, Placement]()
     for proxy in sizes_to_place(spec):
-        model = model_key(proxy)
-        if (proxy.name, model) in placed:
-            continue
-        for place in known:
-            is_free = place.proxy not in names and place.proxy not in found.values()
-            if place.model == model and is_free:
-                found[proxy.name] = place.proxy
-                break
+        model, taken = model_key(proxy), {place.proxy for place in found.values()}
+        alike = [place for place in known if place.model == model]
+        named = [place for place in alike if place.proxy == proxy.name]
+        free = [place for place in alike if place.proxy not in names | taken]
+        if place := next(iter((*named, *free)), None):
+            found[proxy.name] = place
     return found
 
 
 def former_places(
-    known: Sequence[Placement], placed: Sequence[Placement], renamed: Mapping[str, str]
+    known: Sequence[Placement], present: Sequence[Placement]
 ) -> tuple[Placement, ...]:
-    """What the ledger keeps of `known` in addition to the present places; `renamed` are former names by present ones."""
-    present = {(renamed.get(place.proxy, place.proxy), place.model) for place in placed}
-    present |= {(place.proxy, place.model) for place in placed}
-    former = [place for place in known if (place.proxy, place.model) not in present]
+    """What the ledger keeps of `known` in addition to the `present` places, which include those of sizes that were renamed."""
+    sizes = {(place.proxy, place.model) for place in present}
+    former = [place for place in known if (place.proxy, place.model) not in sizes]
     return tuple(former[max(0, len(former) - MAX_PLACEMENTS) :])
 
 

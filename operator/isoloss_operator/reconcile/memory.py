@@ -30,14 +30,6 @@ CONFLICTS: Final = 5
 """So many writes in a row that another's came before are no coincidence."""
 
 
-@dataclass(frozen=True)
-class Folder:
-    """Where the store keeps what the operator writes of one resource."""
-
-    store_uri: str
-    path: str
-
-
 LONGEST_LOOK: Final = timedelta(minutes=30)
 """Between two looks at a running attempt, which come every minute: more has not passed for it."""
 

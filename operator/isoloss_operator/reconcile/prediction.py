@@ -30,9 +30,9 @@ from isoloss_operator.decide.reads import (
 from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
-from isoloss_operator.reconcile.memory import STORE_SECONDS, UNANSWERED_PASSES, Folder, tolerated
+from isoloss_operator.reconcile.memory import STORE_SECONDS, UNANSWERED_PASSES, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
+from isoloss_operator.reconcile.points import change_jobs, store_points
 from isoloss_operator.reconcile.references import corpora_of, read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, Services, first_look
 
@@ -81,7 +81,6 @@ class PredictionSteps:
             with time_limit(STORE_SECONDS):
                 return self._read_store(resource, observed, reads)
         except StoreError as error:
-            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
     def _sweep(self, namespace: str, spec: Object) -> observation.ObservedReference | None:
@@ -163,17 +162,17 @@ class PredictionSteps:
         self, resource: Resource, observed: observation.ObservedPrediction, plan: PredictionPlan
     ) -> None:
         """The answer, then the evaluation."""
-        services, folder = self._services, self.folder(observed)
-        ledger = observed.ledger
+        services, reads = self._services, first_reads(observed.sweep)
         self._withdraw(resource, [each for each in plan.withdraw if each.at_once])
         if plan.publish is None or self._publish(resource, plan, observed):
             # Only now: the former name keeps the answer until the new one has it.
             self._withdraw(resource, plan.withdraw)
-        if folder is not None:
-            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
-        if folder is not None and plan.page is not None:
-            title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
-            draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
+        if reads is not None and not observed.storage_refusal:
+            uri, folder = reads.store_uri, layout.prediction_folder(observed.name, observed.uid)
+            store_points(services, resource, uri, folder, observed.ledger, plan)
+            if plan.page is not None:
+                title, anchor = str(resource.key), services.storage.anchor(uri)
+                draw(services, resource, FitJob(plan.page, uri, None, title, anchor))
         change_jobs(services, resource, plan)
 
     def _publish(
@@ -207,13 +206,6 @@ class PredictionSteps:
         tolerated(resource.memory, delete)
 
     # ------------------------------------------------------------------------------- and the rest
-
-    def folder(self, observed: observation.ObservedPrediction) -> Folder | None:
-        """Its own, in the storage of its sweep."""
-        reads = first_reads(observed.sweep)
-        if reads is None or observed.storage_refusal:
-            return None
-        return Folder(reads.store_uri, layout.prediction_folder(observed.name, observed.uid))
 
     def show(
         self, resource: Resource, observed: observation.ObservedPrediction, plan: PredictionPlan

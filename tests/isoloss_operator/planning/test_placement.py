@@ -111,10 +111,10 @@ def test_two_sizes_of_one_model_keep_a_place_each() -> None:
 def test_what_is_kept_of_former_places_is_bounded_and_has_no_present_one() -> None:
     spec = unplaced()
     recorded = place_sizes(spec).places
-    assert former_places(recorded, recorded, {}) == ()
-    assert former_places(recorded, recorded[:1], {}) == recorded[1:]
+    assert former_places(recorded, recorded) == ()
+    assert former_places(recorded, recorded[:1]) == recorded[1:]
     many = tuple(replace(recorded[0], proxy=f"p{n}") for n in range(150))
-    assert former_places(many, (), {}) == many[-100:]
+    assert former_places(many, ()) == many[-100:]
 
 
 def renaming(spec: ScalingSweepSpec, old: str, new: str) -> ScalingSweepSpec:
