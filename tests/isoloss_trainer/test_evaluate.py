@@ -373,6 +373,25 @@ def test_files_that_are_not_loaded_are_not_looked_at(
     assert not {"consolidated.safetensors", "draft.safetensors"} & {*names}
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["volume", "bucket"])
+def test_shards_in_a_folder_of_the_checkpoint_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    if copied:
+        monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    folder = save(tmp_path / "model", LLAMA, max_shard_size="20KB")
+    (folder / "weights" / "of").mkdir(parents=True)
+    for path in folder.glob("*.safetensors"):
+        path.rename(folder / "weights" / "of" / path.name)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"model-', '"weights/of/model-'))
+    fetched = fetch_directory(uri(folder), tmp_path)
+    assert (fetched == folder) is not copied
+    loaded = load_network(fetched, uri(folder), torch.float32)
+    for name, weight in build_network(LLAMA, seed=0).state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
+
+
 COMMON, _ = Counter(
     word for text in documents(240) for word in text.split() if len(word) > 3
 ).most_common(1)[0]
@@ -560,18 +579,44 @@ def test_what_checkpoints_carry_beside_the_weights_is_passed_over(
         assert torch.equal(loaded.state_dict()[name], weight), name
 
 
-@pytest.mark.parametrize("behind", [0, 1])
-def test_layers_for_later_tokens_are_passed_over_at_any_depth(tmp_path: Path, behind: int) -> None:
-    """By what config.json counts of them, not at the published depth alone."""
-    layer = DEEPSEEK["num_hidden_layers"] + behind
+LAST = DEEPSEEK["num_hidden_layers"]
+
+
+@pytest.mark.parametrize(
+    ("counted", "layer", "joins", "passed"),
+    [
+        pytest.param(1, LAST, False, True, id="counted"),
+        pytest.param(1, LAST + 1, False, False, id="one more than is counted"),
+        pytest.param(0, LAST, True, True, id="not counted, by what it has"),
+        pytest.param(None, LAST + 1, True, True, id="by what it has alone"),
+        pytest.param(None, LAST, False, False, id="a layer like the others"),
+        pytest.param(None, 61, False, False, id="the same at the published depth"),
+    ],
+)
+def test_a_layer_behind_the_last_is_passed_over_if_it_predicts_later_tokens(
+    tmp_path: Path, counted: int | None, layer: int, joins: bool, passed: bool
+) -> None:
+    """As a whole, at any depth; another would make a larger model."""
     save(tmp_path, DEEPSEEK)
-    _edit_config(tmp_path, num_nextn_predict_layers=1)
-    later = {f"model.layers.{layer}.eh_proj.weight": torch.ones(2, 2)}
-    _spoil_weights(tmp_path, lambda w: w.update(later))
-    if not behind:
-        load_network(tmp_path, uri(tmp_path), torch.float32)
+    _edit_config(tmp_path, num_nextn_predict_layers=counted)
+
+    def add_layer(weights: dict[str, torch.Tensor]) -> None:
+        last = f"model.layers.{LAST - 1}."
+        copied = {n.replace(last, f"model.layers.{layer}."): n for n in weights if last in n}
+        weights |= {name: weights[other].clone() for name, other in copied.items()}
+        if joins:
+            weights[f"model.layers.{layer}.eh_proj.weight"] = torch.ones(2, 2)
+
+    _spoil_weights(tmp_path, add_layer)
+    if passed:
+        loaded = load_network(tmp_path, uri(tmp_path), torch.float32)
+        for name, weight in build_network(DEEPSEEK, seed=0).state_dict().items():
+            assert torch.equal(loaded.state_dict()[name], weight), name
         return
-    with pytest.raises(BadData, match=rf"layers\.{layer}\.eh_proj") as caught:
+    words = (
+        rf"layers\.{layer}\..*num_hidden_layers is {LAST}, and the files have layer {layer}, too"
+    )
+    with pytest.raises(BadData, match=words) as caught:
         load_network(tmp_path, uri(tmp_path), torch.float32)
     assert caught.value.code == "WeightsUnexpected"
 

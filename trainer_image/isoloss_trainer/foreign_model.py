@@ -4,9 +4,11 @@ remote code, no weights missing or left over, all of them finite."""
 import inspect
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,13 +43,12 @@ OF_A_TOKENIZER = (
 )
 """Files of a checkpoint with a tokenizer of its own, of which tokenizer.json alone is read."""
 WEIGHTS = "*.safetensors"
-SINGLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_*"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTERS = ("adapter_config.json", "adapter_model.safetensors")
 FILES = ("*.json", WEIGHTS, *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
-"""Types of weights, as safetensors names them."""
-CODES = ("F8_E4M3", "F8_E5M2")
-"""Of 8 bits, which stand for numbers together with their scales."""
+"""Types of weights, as safetensors names them; others are codes."""
 COMPUTED = re.compile(
     r"\.(inv_freq|cos_cached|sin_cached|position_ids|masked_bias|causal_mask|_extra_state|attn(\.attention)?\.bias)$"
 )
@@ -55,6 +56,8 @@ COMPUTED = re.compile(
 BESIDE_TEXT = re.compile(r"^(model\.)?(vision_model|vision_tower|multi_modal_projector)\.")
 """Weights of a model with a `text_config` that a text does not pass through."""
 LAYER = re.compile(r"\.layers\.(\d+)\.")
+OF_LATER_TOKENS = ".eh_proj.weight"
+"""What a layer that predicts later tokens has and no other: it joins a token's embedding to the states before it."""
 NAMED_WEIGHTS = 3
 ROUNDED = 0.02
 """Relative difference of numbers that bfloat16 or float16 rounds."""
@@ -80,52 +83,47 @@ def fetch_directory(uri: str, scratch: Path, fetched: Fetched = lambda _: None) 
     parts of a file.
     """
     if is_hub_name(uri):
-        folder = hub_snapshot(uri, FILES)
-        weight_files(folder, [path.name for path in folder.iterdir()], uri)
-        return folder
-    store = Store(uri, PATIENT)
-    names = [name for name in store.names("") if any(fnmatchcase(name, form) for form in FILES)]
+        return hub_snapshot(uri, FILES)
     if uri.startswith(LOCAL):
-        folder = Path(uri.removeprefix(LOCAL))
-        weight_files(folder, names, uri)
-        return folder
-    folder = scratch / "checkpoint"
+        return Path(uri.removeprefix(LOCAL))
+    store, folder = Store(uri, PATIENT), scratch / "checkpoint"
     # Files of another checkpoint would be read as part of this one.
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     size = 0
 
     def fetch(name: str) -> None:
         nonlocal size
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with (folder / name).open("wb") as target:
             for part in store.parts(name):
                 size += target.write(part)
                 fetched(size)
 
+    names = store.names("")
     for name in names:
-        if not fnmatchcase(name, WEIGHTS):
+        if any(fnmatchcase(name, form) for form in FILES) and not fnmatchcase(name, WEIGHTS):
             fetch(name)
-    for name in weight_files(folder, names, uri):
+    for name in weight_files(folder, uri, lambda name: name in names or store.exists(name)):
         fetch(name)
     return folder
 
 
-def weight_files(folder: Path, names: Collection[str], uri: str) -> list[str]:
-    """Which of the files called `names` transformers loads the weights from: a single file, or those that the index names.
-    `folder` has the index, if there is one.
+def weight_files(folder: Path, uri: str, exists: Callable[[str], bool]) -> list[str]:
+    """Which of the files that are there transformers loads the weights from: a single file, or those that the index names,
+    which `folder` has if there is one.
 
     Raises BadData(NotACheckpoint) where that is not what the checkpoint is: where a single file would be taken in place of
     newer shards, an adapter be passed over, or a file be missing.
     """
-    if "config.json" not in names:
+    if not exists("config.json"):
         raise _not_a_checkpoint(f"{uri}: no config.json")
-    if adapter := next((name for name in sorted(names) if fnmatchcase(name, ADAPTER)), None):
+    if adapter := next(filter(exists, ADAPTERS), None):
         raise _not_a_checkpoint(
             f"{uri}: {adapter} is of an adapter, which would be ignored: merge it into the model (with peft: "
             "model.merge_and_unload().save_pretrained(FOLDER)), or remove it to measure the model without it"
         )
-    shards = _indexed(folder / INDEX, uri) if INDEX in names else None
-    if SINGLE in names:
+    shards = _indexed(folder / INDEX, uri) if exists(INDEX) else None
+    if exists(SINGLE):
         if shards is not None and shards != [SINGLE]:
             raise _not_a_checkpoint(
                 f"{uri}: both {SINGLE} and {INDEX}, which names other files, and transformers would take the first: remove "
@@ -134,8 +132,8 @@ def weight_files(folder: Path, names: Collection[str], uri: str) -> list[str]:
         return [SINGLE]
     if shards is None:
         raise _not_a_checkpoint(f"{uri}: neither {SINGLE} nor {INDEX}")
-    if missing := [name for name in shards if name not in names]:
-        raise _not_a_checkpoint(f"{uri}: no {missing[0]}, which {INDEX} names")
+    if missing := next((name for name in shards if not exists(name)), None):
+        raise _not_a_checkpoint(f"{uri}: no {missing}, which {INDEX} names")
     return shards
 
 
@@ -158,8 +156,10 @@ def _indexed(file: Path, uri: str) -> list[str]:
         raise _not_a_checkpoint(
             f'{where}: no metadata, which transformers asks for: add "metadata": {{}}'
         )
-    if odd := [name for name in shards if not fnmatchcase(name, WEIGHTS) or "/" in name]:
-        raise _not_a_checkpoint(f"{where}: {odd[0]} is not a .safetensors file of this folder")
+    for name in shards:
+        parts = name.split("/")
+        if not fnmatchcase(name, WEIGHTS) or {"", ".", ".."}.intersection(parts):
+            raise _not_a_checkpoint(f"{where}: {name} is not a .safetensors file of this folder")
     return shards
 
 
@@ -167,50 +167,146 @@ def _not_a_checkpoint(message: str) -> BadData:
     return BadData("NotACheckpoint", message, FIELD)
 
 
-def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int) -> Any:
-    """The model in `folder` without its weights, on the meta device. Raises BadData as load_network, and if the model
-    would read sequences of this length in another way than config.json says."""
-    described = _refuse_remote_code(folder, uri)
-    model_class = _model_class(str(described["model_type"]))
-    with _named(uri), torch.device("meta"):
-        config = _config(folder)
-        _refuse_encoders(config, uri)
-        _refuse_contradiction(described, config, uri, sequence_length)
-        network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
-        if network.get_output_embeddings() is None:
-            raise _bad_family(config, uri, "has no output matrix")
-        if why := uncapped(network):
-            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
-    if "quantization_config" not in described:
-        _refuse_codes(folder, uri)
-    return network
+@dataclass
+class Checkpoint:
+    """What the files of a checkpoint say before any weight is read."""
+
+    folder: Path
+    uri: str
+    described: Mapping[str, Any]
+    """config.json."""
+
+    @classmethod
+    def of(cls, folder: Path, uri: str) -> "Checkpoint":
+        """Raises BadData if config.json names no type of model, or one that needs remote code."""
+        try:
+            described = read_json((folder / "config.json").read_text("utf-8"))
+            kind = str(described["model_type"])
+        except FileNotFoundError as error:
+            raise _not_a_checkpoint(f"{uri}: no config.json") from error
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise _not_a_checkpoint(
+                f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
+        if "auto_map" in described and not _is_native(kind):
+            message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
+            raise BadData("RemoteCodeRefused", message, FIELD)
+        return cls(folder, uri, described)
+
+    @property
+    def of_text(self) -> Mapping[str, Any]:
+        """Settings of the model that reads text."""
+        text = self.described.get("text_config")
+        return text if isinstance(text, dict) else self.described
+
+    @cached_property
+    def config(self) -> Any:
+        """What transformers makes of config.json, but for how the machine that wrote it computed, and in which form models
+        answer."""
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(
+            self.folder, local_files_only=True, trust_remote_code=False
+        )
+        config._attn_implementation = None
+        for each in (config, config.get_text_config()):
+            each.return_dict = True
+        return config
+
+    @property
+    def model_class(self) -> Any:
+        """That of causal language models; of models around one, such as Mistral 3, that are none by their name another."""
+        causal, kind = load_model_class(), str(self.described["model_type"])
+        from transformers import AutoModelForImageTextToText
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+        is_around_one = kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and _is_native(kind)
+        return AutoModelForImageTextToText if is_around_one else causal
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """What safetensors tells, without reading it, of each tensor that is loaded. Raises BadData(NotACheckpoint) as
+        `weight_files`, and if two files have one name for different tensors, of which transformers takes the last,
+        whatever the index says."""
+        found: dict[str, Any] = {}
+        former: dict[str, tuple[str, Any]] = {}
+        for file in weight_files(
+            self.folder, self.uri, lambda name: (self.folder / name).exists()
+        ):
+            tensors = self._opened(file)
+            for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                other, theirs = former.setdefault(name, (file, tensors))
+                if other != file and not torch.equal(
+                    theirs.get_tensor(name), tensors.get_tensor(name)
+                ):
+                    raise _not_a_checkpoint(
+                        f"{self.uri}: {name} is in {other} and, with other numbers, in {file}: take it out of the one that is "
+                        "not meant"
+                    )
+                found[name] = tensors.get_slice(name)
+        return found
+
+    def _opened(self, file: str) -> Any:
+        """Raises BadData(NotACheckpoint) with the file's name, of which the library says nothing."""
+        try:
+            return safe_open(self.folder / file, framework="pt")
+        except SafetensorError as error:
+            raise _not_a_checkpoint(
+                f"{self.uri}/{file}: no safetensors file, or not all of it ({error}), as a pointer of Git LFS or a copy that was "
+                "cut short: copy it again"
+            ) from error
 
 
-def check_config(folder: Path, uri: str, sequence_length: int) -> None:
+def _is_native(model_type: str) -> bool:
+    """Whether transformers itself has the model: many checkpoints name code from before it had."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
+
+    names = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    return any(model_type in each for each in names)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Any error of transformers or safetensors is about the checkpoint."""
+    try:
+        yield
+    except BadData:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
+        raise _not_a_checkpoint(f"{uri}: {type(error).__name__}: {str(error)[:400]}") from error
+
+
+def check_config(folder: Path, uri: str, sequence_length: int) -> Checkpoint:
     """Raises BadData(NotACheckpoint) if transformers would read sequences of this length in another way than config.json
     says."""
-    described = _refuse_remote_code(folder, uri)
+    checkpoint = Checkpoint.of(folder, uri)
     with _named(uri):
-        config = _config(folder)
-    _refuse_contradiction(described, config, uri, sequence_length)
+        _refuse_encoders(checkpoint.config, uri)
+        if why := contradiction(checkpoint.described, checkpoint.config, sequence_length):
+            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
+    return checkpoint
 
 
-def _config(folder: Path) -> Any:
-    """What transformers makes of config.json, but for how the machine that wrote it computed, and in which form models answer."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    config._attn_implementation = None
-    for each in (config, config.get_text_config()):
-        each.return_dict = True
-    return config
-
-
-def _refuse_contradiction(
-    described: Mapping[str, Any], config: Any, uri: str, sequence_length: int
-) -> None:
-    if why := contradiction(described, config, sequence_length):
-        raise _not_a_checkpoint(f"{uri}/config.json: {why}")
+def load_shapes(folder: Path, uri: str, dtype: torch.dtype, sequence_length: int) -> Any:
+    """The model in `folder` without its weights, on the meta device. Raises BadData as check_config, and for weights that
+    are no numbers."""
+    checkpoint = check_config(folder, uri, sequence_length)
+    with _named(uri), torch.device("meta"):
+        network = checkpoint.model_class.from_config(
+            checkpoint.config, dtype=dtype, trust_remote_code=False
+        )
+        if network.get_output_embeddings() is None:
+            raise _bad_family(checkpoint.config, uri, "has no output matrix")
+        if why := uncapped(network):
+            raise _not_a_checkpoint(f"{uri}/config.json: {why}")
+    with _named(uri):
+        check_numbers(checkpoint)
+    return network
 
 
 def _refuse_encoders(config: Any, uri: str) -> None:
@@ -225,7 +321,32 @@ def _refuse_encoders(config: Any, uri: str) -> None:
 
 
 def _bad_family(config: Any, uri: str, why: str) -> BadData:
-    return BadData("NotACheckpoint", f"{uri}: a model of type {config.model_type} {why}", FIELD)
+    return _not_a_checkpoint(f"{uri}: a model of type {config.model_type} {why}")
+
+
+def check_numbers(checkpoint: Checkpoint) -> None:
+    """Raises BadData(NotACheckpoint) that names a weight in few bits without its meaning, whose codes transformers would
+    take for the numbers, or scales that do not fit, of which it tells its log alone. Masks are in integers, too."""
+    described, stored = checkpoint.described, checkpoint.stored
+    in_blocks = block_scales.is_in_blocks(described)
+    if "quantization_config" in described and not in_blocks:
+        return
+    block = block_scales.block_size(described) if in_blocks else None
+    for name, each in stored.items():
+        if not name.endswith("weight"):
+            continue
+        scales = stored.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}")
+        kind = each.get_dtype()
+        if in_blocks and scales is not None:
+            try:
+                block_scales.steps(each.get_shape(), scales.get_shape(), block)
+            except ValueError as error:
+                raise _not_a_checkpoint(f"{checkpoint.uri}: {name}: {error}") from error
+        elif kind not in NUMBERS:
+            lacks = (
+                "no file has its scales" if in_blocks else "config.json has no quantization_config"
+            )
+            raise _not_a_checkpoint(f"{checkpoint.uri}: {name} is in {kind}, and {lacks}")
 
 
 def load_network(
@@ -237,11 +358,10 @@ def load_network(
     """
     import transformers
 
-    described = _refuse_remote_code(folder, uri)
-    model_class = _model_class(str(described["model_type"]))
+    checkpoint = Checkpoint.of(folder, uri)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with _named(uri), _as_numbers(folder, uri, described) as config:
-        network, report = model_class.from_pretrained(
+    with _named(uri), _as_numbers(checkpoint) as config:
+        network, report = checkpoint.model_class.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -253,26 +373,10 @@ def load_network(
             ignore_mismatched_sizes=True,  # refused here, by name
         )
     _refuse_incomplete(report, uri)
-    # transformers itself leaves out layers that predict later tokens at a family's published depths alone.
-    unknown = sorted(
-        name
-        for name in report.get("unexpected_keys", ())
-        if not (COMPUTED.search(name) or _predicts_later_tokens(name, described))
-        and not ("text_config" in described and BESIDE_TEXT.match(name))
-    )
-    if unknown:
-        # With code of its own it may be another model under a known name: its weights show it.
-        remote = "auto_map" in described
-        named = "config.json names remote code (auto_map), which is never run; " if remote else ""
-        message = (
-            f"{uri}: {named}the model that config.json describes has no place for {len(unknown)} of the weights "
-            f"({', '.join(unknown[:NAMED_WEIGHTS])}{', …' if len(unknown) > NAMED_WEIGHTS else ''}): without "
-            "them it would be another model than the one that was trained"
-        )
-        raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
-    _refuse_other_positions(folder, uri, network)
+    _refuse_unexpected(report, checkpoint, network)
+    _refuse_other_positions(checkpoint, network)
     _refuse_untied(network, uri)
-    if block_scales.is_in_blocks(described):
+    if block_scales.is_in_blocks(checkpoint.described):
         # What is not in blocks keeps the type that it is stored in.
         for parameter in network.parameters():
             parameter.data = parameter.data.to(dtype)
@@ -282,42 +386,24 @@ def load_network(
     return network
 
 
-def _refuse_other_positions(folder: Path, uri: str, network: Any) -> None:
-    """Raises BadData(NotACheckpoint) if rotary frequencies that older code saved along are of another base than config.json
-    says, by which they are computed again."""
-    computed = [each for name, each in network.named_buffers() if name.endswith(".inv_freq")]
-    rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
-    if len(computed) != 1 or rope.get("rope_type") != "default":
+@contextmanager
+def _as_numbers(checkpoint: Checkpoint) -> Iterator[Any]:
+    """The configuration to load a checkpoint by: weights that have scales of blocks, as the numbers that they stand for on
+    every machine."""
+    check_numbers(checkpoint)
+    described, config = checkpoint.described, checkpoint.config
+    if block_scales.is_in_blocks(described):
+        config.quantization_config = {**described["quantization_config"], "dequantize": True}
+        with block_scales.dequantizing(block_scales.block_size(described)):
+            yield config
         return
-    ours = computed[0].double().cpu()
-    for name, each in _slices(folder, uri):
-        if not name.endswith(".inv_freq") or each.get_shape() != list(ours.shape):
-            continue
-        theirs = each[:].double()
-        if not torch.allclose(theirs, ours, rtol=ROUNDED):
-            base = float(theirs[1] / theirs[0]) ** -len(theirs)
-            raise _not_a_checkpoint(
-                f"{uri}: {name} is of rotary positions of base {base:.4g}, and config.json says {rope['rope_theta']:.4g}: "
-                "correct rope_theta"
-            )
-
-
-def _refuse_untied(network: Any, uri: str) -> None:
-    """Raises BadData(NotACheckpoint) for a matrix that config.json ties to another, and whose file has numbers of its own:
-    transformers 5 takes these, transformers 4 those of the other matrix."""
-    if not getattr(network.config.get_text_config(), "tie_word_embeddings", True):
-        # Mistral 3 around images ties by default, and its text decoder does not: both versions take the file's.
-        return
-    weights = dict(network.named_parameters(remove_duplicate=False))
-    for name, other in network.get_expanded_tied_weights_keys(all_submodels=True).items():
-        ours, theirs = weights.get(name), weights.get(other)
-        if ours is None or theirs is None or ours is theirs:
-            continue
-        if not torch.equal(ours, theirs.to(ours.device)):
-            raise _not_a_checkpoint(
-                f"{uri}: {name} is not {other}, to which config.json ties it: set tie_word_embeddings to false there if it was "
-                f"trained as a matrix of its own, else take {name} out of the files"
-            )
+    try:
+        yield config
+    except ImportError as error:
+        why = model_settings.quantization_refusal(described)
+        if why is None:
+            raise
+        raise _not_a_checkpoint(f"{checkpoint.uri}: {why}") from error
 
 
 def _refuse_incomplete(report: Mapping[str, Any], uri: str) -> None:
@@ -336,67 +422,98 @@ def _refuse_incomplete(report: Mapping[str, Any], uri: str) -> None:
         raise BadData("WeightsMissing", message, FIELD)
 
 
-@contextmanager
-def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterator[Any]:
-    """The configuration to load a checkpoint by: weights that have scales of blocks, as the numbers that they stand for on
-    every machine."""
-    config = _config(folder)
-    if not block_scales.is_in_blocks(described):
-        try:
-            yield config
-        except ImportError as error:
-            why = model_settings.quantization_refusal(described)
-            if why is None:
-                raise
-            raise _not_a_checkpoint(f"{uri}: {why}") from error
+def _refuse_unexpected(report: Mapping[str, Any], checkpoint: Checkpoint, network: Any) -> None:
+    """Raises BadData for weights that the model has no place for, and that mean something."""
+    uri, described = checkpoint.uri, checkpoint.described
+    last = max((_layer_of(name) for name, _ in network.named_parameters()), default=-1)
+    # transformers itself leaves out layers behind the last at a family's published depths alone, whatever they are.
+    behind = [name for name in checkpoint.stored if 0 <= last < _layer_of(name)]
+    later = _of_later_tokens(checkpoint.of_text, behind)
+    beside_text = BESIDE_TEXT if "text_config" in described else COMPUTED
+    unknown = {
+        name
+        for name in (*behind, *report.get("unexpected_keys", ()))
+        if not (COMPUTED.search(name) or beside_text.search(name) or _layer_of(name) in later)
+    }
+    if not unknown:
         return
-    block = block_scales.block_size(described)
-    _check_scales(folder, uri, block)
-    config.quantization_config = {**described["quantization_config"], "dequantize": True}
-    with block_scales.dequantizing(block):
-        yield config
+    # With code of its own it may be another model under a known name: its weights show it.
+    remote = "auto_map" in described
+    named = "config.json names remote code (auto_map), which is never run; " if remote else ""
+    first = sorted(unknown)[:NAMED_WEIGHTS]
+    message = (
+        f"{uri}: {named}the model that config.json describes has no place for {len(unknown)} of the weights "
+        f"({', '.join(first)}{', …' if len(unknown) > NAMED_WEIGHTS else ''}): without them it would be another model than "
+        "the one that was trained"
+    )
+    if further := sorted({_layer_of(name) for name in unknown.intersection(behind)}):
+        count = checkpoint.of_text.get("num_hidden_layers")
+        message += (
+            f". num_hidden_layers is {count}, and the files have layer {further[0]}, too: correct num_hidden_layers, or "
+            "write num_nextn_predict_layers if such layers predict later tokens"
+        )
+    raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
 
 
-def _check_scales(folder: Path, uri: str, block: tuple[int, int] | None) -> None:
-    """Raises BadData(NotACheckpoint) that names a weight whose scales do not fit, of which transformers tells its log alone,
-    or that has none: it would take the codes for the numbers."""
-    found = {name: (each.get_shape(), each.get_dtype()) for name, each in _slices(folder, uri)}
-    for name, (shape, kind) in found.items():
-        if not name.endswith(".weight"):
-            continue
-        scales, _ = found.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}", (None, ""))
-        if scales is not None:
-            try:
-                block_scales.steps(shape, scales, block)
-            except ValueError as error:
-                raise _not_a_checkpoint(f"{uri}: {name}: {error}") from error
-        elif kind in CODES:
-            raise _not_a_checkpoint(f"{uri}: {name} is in {kind}, and no file has its scales")
-
-
-def _predicts_later_tokens(name: str, described: Mapping[str, Any]) -> bool:
-    """Whether a weight is of the layers behind the last one that config.json counts as num_nextn_predict_layers."""
-    text = described.get("text_config")
-    counts = text if isinstance(text, dict) else described
-    first, more = counts.get("num_hidden_layers"), counts.get("num_nextn_predict_layers")
+def _layer_of(name: str) -> int:
+    """The number of the layer that has this weight; -1: none has it."""
     layer = LAYER.search(name)
-    if layer is None or not isinstance(first, int) or not isinstance(more, int):
-        return False
-    return first <= int(layer[1]) < first + more
+    return int(layer[1]) if layer else -1
 
 
-@contextmanager
-def _named(uri: str) -> Iterator[None]:
-    """Any error of transformers or safetensors is about the checkpoint."""
-    try:
-        yield
-    except BadData:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
-        message = f"{uri}: {type(error).__name__}: {str(error)[:400]}"
-        raise BadData("NotACheckpoint", message, FIELD) from error
+def _of_later_tokens(settings: Mapping[str, Any], behind: Iterable[str]) -> set[int]:
+    """Which layers, of these weights `behind` the last one, predict later tokens: those that config.json counts, and those
+    that have what no other layer has."""
+    first, count = settings.get("num_hidden_layers"), settings.get("num_nextn_predict_layers")
+    counted: Iterable[int] = ()
+    if isinstance(first, int) and isinstance(count, int):
+        counted = range(first, first + count)
+    return {*counted, *(_layer_of(name) for name in behind if name.endswith(OF_LATER_TOKENS))}
+
+
+def _refuse_other_positions(checkpoint: Checkpoint, network: Any) -> None:
+    """Raises BadData(NotACheckpoint) if rotary frequencies that older code saved along are of another base than config.json
+    says, by which they are computed again."""
+    computed = [each for name, each in network.named_buffers() if name.endswith(".inv_freq")]
+    rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
+    if len(computed) != 1 or rope.get("rope_type") != "default":
+        return
+    ours = computed[0].double().cpu()
+    for name, each in checkpoint.stored.items():
+        if not name.endswith(".inv_freq") or each.get_shape() != list(ours.shape):
+            continue
+        theirs = each[:].double()
+        if not torch.allclose(theirs, ours, rtol=ROUNDED):
+            base = float(theirs[1] / theirs[0]) ** -len(theirs)
+            raise _not_a_checkpoint(
+                f"{checkpoint.uri}: {name} is of rotary positions of base {base:.4g}, and config.json says {rope['rope_theta']:.4g}: "
+                "correct rope_theta"
+            )
+
+
+def _refuse_untied(network: Any, uri: str) -> None:
+    """Raises BadData(NotACheckpoint) for a matrix that config.json ties to another, and whose file has numbers of its own:
+    transformers 5 takes these, transformers 4 those of the other matrix."""
+    if not getattr(network.config.get_text_config(), "tie_word_embeddings", True):
+        # Mistral 3 around images ties by default, and its text decoder does not: both versions take the file's.
+        return
+    weights = dict(network.named_parameters(remove_duplicate=False))
+    if found := untied(network, weights):
+        raise _not_a_checkpoint(
+            f"{uri}: {found[0]} is not {found[1]}, to which config.json ties it: set tie_word_embeddings to false there if it "
+            f"was trained as a matrix of its own, else take {found[0]} out of the files"
+        )
+
+
+def untied(network: Any, weights: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
+    """Two of the `weights` that `network` takes for one, and that differ; None if there are none."""
+    for name, other in network.get_expanded_tied_weights_keys(all_submodels=True).items():
+        ours, theirs = weights.get(name), weights.get(other)
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if not torch.equal(ours, theirs.to(ours.device)):
+            return name, other
+    return None
 
 
 def load_weights(
@@ -421,32 +538,31 @@ def load_weights(
 
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:
-    kinds = {each.get_dtype() for _, each in _slices(folder, uri)}
+    kinds = {each.get_dtype() for each in Checkpoint.of(folder, uri).stored.values()}
     # Half the host's memory if all tensors are bfloat16; float32 holds any.
     dtype = torch.bfloat16 if kinds == {"BF16"} else torch.float32
     theirs = load_network(folder, uri, dtype)
-    ours, given = network.state_dict(), _of_text(theirs)
-    different = sorted(
-        name
-        for name in {*ours, *given}
-        if name not in ours or name not in given or ours[name].shape != given[name].shape
-    )
-    if different or theirs.config.get_text_config().model_type != network.config.model_type:
-        where = different[0] if different else "model_type"
-        message = f"{uri}: differs from the point's model, first in {where}"
-        raise BadData("WeightsDiffer", message, "initial_weights")
+    given = _of_text(theirs)
     # Buffers are not weights: they are computed with, and the balance of experts changes them, as they are.
     buffers = {name for name, _ in network.named_buffers()}
     kept = {name: t.float() if name in buffers else t for name, t in given.items()}
-    network.load_state_dict(kept, assign=True)
+    why = ""
+    if theirs.config.get_text_config().model_type != network.config.model_type:
+        why = "in model_type"
+    elif found := untied(network, given):
+        why = (
+            f"in that {found[0]} is not {found[1]}, to which config.json ties it; if it is meant to be another, set "
+            "tie_word_embeddings to false there"
+        )
+    else:
+        try:
+            network.load_state_dict(kept, assign=True)
+        except RuntimeError as error:
+            why = f"in names or shapes of weights: {str(error)[:400]}"
+    if why:
+        message = f"{uri}: differs from the point's model {why}"
+        raise BadData("WeightsDiffer", message, "initial_weights")
     network.tie_weights()
-    for name, tensor in network.state_dict().items():
-        if tensor.data_ptr() != kept[name].data_ptr() and not torch.equal(tensor, kept[name]):
-            message = (
-                f"{uri}: {name} is not the matrix to which config.json ties it; if it is meant to be another, set "
-                "tie_word_embeddings to false there"
-            )
-            raise BadData("WeightsDiffer", message, "initial_weights")
 
 
 def _of_text(network: Any) -> dict[str, torch.Tensor]:
@@ -459,83 +575,6 @@ def _of_text(network: Any) -> dict[str, torch.Tensor]:
         **{f"model.{name}": each for name, each in decoder.items()},
         **{f"lm_head.{name}": each for name, each in head.items()},
     }
-
-
-def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
-    """What safetensors tells of each tensor that is loaded without reading it. Raises BadData(NotACheckpoint) if two files
-    have one name for different tensors, of which transformers takes the last, whatever the index says."""
-    seen: dict[str, str] = {}
-    for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
-        with _opened(folder / file, uri) as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (no mapping)
-                if (other := seen.setdefault(name, file)) != file:
-                    with safe_open(folder / other, framework="pt") as former:
-                        if not _equal(former.get_tensor(name), tensors.get_tensor(name)):
-                            raise _not_a_checkpoint(
-                                f"{uri}: {name} is in {other} and, with other numbers, in {file}: take it out of the one that is "
-                                "not meant"
-                            )
-                yield name, tensors.get_slice(name)
-
-
-def _opened(file: Path, uri: str) -> Any:
-    """Raises BadData(NotACheckpoint) with the file's name, of which the library says nothing."""
-    try:
-        return safe_open(file, framework="pt")
-    except SafetensorError as error:
-        raise _not_a_checkpoint(
-            f"{uri}/{file.name}: no safetensors file, or not all of it ({error}), as a pointer of Git LFS or a copy that was cut "
-            "short: copy it again"
-        ) from error
-
-
-def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    return tensor.dtype == other.dtype and torch.equal(tensor, other)
-
-
-def _refuse_codes(folder: Path, uri: str) -> None:
-    """Weights in few bits are codes, which transformers would take for the numbers. Masks are in integers, too."""
-    with _named(uri):
-        kinds = [(name, each.get_dtype()) for name, each in _slices(folder, uri)]
-    for name, kind in kinds:
-        if name.endswith("weight") and kind not in NUMBERS:
-            message = f"{uri}: {name} is in {kind}, and config.json has no quantization_config"
-            raise BadData("NotACheckpoint", message, FIELD)
-
-
-def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
-    """Returns config.json. Raises BadData if it names no type of model, or one that needs remote code."""
-    try:
-        config = read_json((folder / "config.json").read_text("utf-8"))
-        kind = config["model_type"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        message = f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
-        raise BadData("NotACheckpoint", message, FIELD) from error
-    if "auto_map" in config and not _is_native(str(kind)):
-        message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
-        raise BadData("RemoteCodeRefused", message, FIELD)
-    return dict(config)
-
-
-def _is_native(model_type: str) -> bool:
-    """Whether transformers itself has the model: many checkpoints name code from before it had."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-    )
-
-    names = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
-    return any(model_type in each for each in names)
-
-
-def _model_class(model_type: str) -> Any:
-    """That of causal language models; of models around one, such as Mistral 3, that are none by their name another."""
-    causal = load_model_class()
-    from transformers import AutoModelForImageTextToText
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    is_around_one = model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and _is_native(model_type)
-    return AutoModelForImageTextToText if is_around_one else causal
 
 
 class ForeignModel(LanguageModel):
@@ -606,7 +645,7 @@ class ForeignModel(LanguageModel):
 # that was trained, with a loss that looks like any other.
 
 
-SYNONYMS: Final = (
+SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (
     ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "norm_epsilon"),
     ("hidden_act", "hidden_activation", "activation_function"),
     ("rope_theta", "rotary_emb_base", "rotary_base", "rope_base"),
@@ -697,22 +736,23 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
     rope, part = settings.get("rope_parameters"), "partial_rotary_factor"
     if isinstance(rope, dict) and part in rope:
         settings = {part: rope[part], **settings}
-    given = {name for name, each in settings.items() if each is not None and name not in source}
+    stated = {name: each for name, each in settings.items() if each is not None}
+    unread = {name for name in stated if name not in source}
     for names in SYNONYMS:
         # Generic code reads rope_theta.
-        read = [name for name in names if name in source or name == "rope_theta"]
-        others = given.intersection(names) - set(read)
-        if not read:
+        read = next((name for name in names if name in source or name == "rope_theta"), None)
+        if read is None:
             continue
-        given -= others  # what it computes with is compared here
-        value = _value(config, read[0])
-        for name in sorted(others if not any(each in settings for each in read) else ()):
-            if value is not None and value != settings[name]:
-                yield (
-                    f"{name} is {settings[name]!r}, which transformers' model of type {kind} does not read: it reads {read[0]}, "
-                    f"which would be {value!r}. Rename it"
-                )
-    for name in sorted(given):
+        unread.difference_update(names)
+        given = {name: stated[name] for name in names if name in stated}
+        value = _value(config, read)
+        if given and value is not None and value not in given.values():
+            name = min(given)
+            yield (
+                f"{name} is {given[name]!r}, which transformers' model of type {kind} does not read: it reads {read}, "
+                f"which would be {value!r}. Rename it"
+            )
+    for name in sorted(unread):
         if model_settings.has_effect(name, settings, sequence_length):
             yield model_settings.unread(name, settings[name], kind)
     for name, value in ONLY.get(kind, {}).items():
