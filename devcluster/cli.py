@@ -3,12 +3,18 @@
 Other packages are imported where they are needed, so that `build` runs on a bare Python.
 """
 
+from __future__ import annotations
+
 import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from devcluster.build import DEFAULT, TOOLS, build, print_line, print_note
+
+if TYPE_CHECKING:
+    from devcluster.cluster import DevCluster
 
 DEFAULT_FOLDER = Path(".devcluster")
 
@@ -62,36 +68,34 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
-def _up(options: argparse.Namespace) -> int:
+def _cluster(options: argparse.Namespace) -> DevCluster:
     from devcluster.cluster import DevCluster
 
-    cluster = DevCluster(options.directory)
+    return DevCluster(options.directory)
+
+
+def _up(options: argparse.Namespace) -> int:
+    cluster = _cluster(options)
     cluster.start()
     cluster.node().start()
     return _status(options)
 
 
 def _down(options: argparse.Namespace) -> int:
-    from devcluster.cluster import DevCluster
-
-    DevCluster(options.directory).stop()
+    _cluster(options).stop()
     print_line("stopped")
     return 0
 
 
 def _status(options: argparse.Namespace) -> int:
-    from devcluster.cluster import DevCluster
-
-    states = DevCluster(options.directory).status()
+    states = _cluster(options).status()
     for name, pid in states.items():
         print_line(f"{name:30} {'pid ' + str(pid) if pid else 'stopped'}")
     return 0 if states and all(states.values()) else 1
 
 
 def _env(options: argparse.Namespace) -> int:
-    from devcluster.cluster import DevCluster
-
-    cluster = DevCluster(options.directory)
+    cluster = _cluster(options)
     if not cluster.has_started:
         print_note(
             f"{cluster.directory}: no cluster was started there: run python -m devcluster up"

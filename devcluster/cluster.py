@@ -3,7 +3,6 @@
 import os
 import select
 import shutil
-import signal
 import stat
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon, live_pid, save_identity
 from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import STOP_SECONDS, ProcessNode, kill_processes, python_path
+from devcluster.process_node import ProcessNode, python_path
 
 NODE = "process-node"
 OWNER_FILE = "owner.json"
@@ -43,11 +42,8 @@ class DevCluster:
         """Stop everything: nodes first, so that they can still report their pods' status."""
         if self._reaper.pid() != os.getpid():
             self._reaper.stop()
-        for daemon in self._agents():
-            daemon.signal(signal.SIGCONT)  # one that a test has frozen ignores SIGTERM
-            daemon.stop(STOP_SECONDS)
-        for folder in self._node_folders():
-            kill_processes(folder)
+        for node in self._nodes():
+            node.stop()
         self.control_plane.stop()
         self.object_storage.stop()
 
@@ -56,7 +52,7 @@ class DevCluster:
         daemons = [self.control_plane.component(name) for name in build.CONTROL_PLANE]
         daemons.append(self.object_storage.daemon)
         states = {daemon.name: daemon.pid() for daemon in daemons}
-        return states | {f"node {d.folder.name}": d.pid() for d in self._agents()}
+        return states | {f"node {node.name}": node.agent.pid() for node in self._nodes()}
 
     @property
     def has_started(self) -> bool:
@@ -94,11 +90,8 @@ class DevCluster:
     def _reaper(self) -> Daemon:
         return Daemon("reaper", self.directory)
 
-    def _node_folders(self) -> list[Path]:
-        return sorted((self.directory / "nodes").glob("*"))
-
-    def _agents(self) -> list[Daemon]:
-        return [Daemon("agent", folder) for folder in self._node_folders()]
+    def _nodes(self) -> list[ProcessNode]:
+        return [self.node(folder.name) for folder in sorted((self.directory / "nodes").glob("*"))]
 
 
 def remove_abandoned(parent: Path, prefix: str) -> list[Path]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +19,9 @@ import tenacity
 from devcluster.access import CONFLICT, NOT_FOUND, AdminApi, write_kubeconfig
 from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
-from devcluster.files import write_private
+from devcluster.files import kept_secrets, write_private
 from devcluster.pki import KeyFiles
-from devcluster.ports import PortTakenError, is_free, reserved_ports, start_on_free_ports
+from devcluster.ports import PortTakenError, kept_ports, start_on_free_ports
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -40,15 +38,8 @@ GARBAGE_COLLECTION = {"GOGC": "400", "GOMEMLIMIT": "4GiB"}
 """Less often than Go's default: a third less of the API server's CPU time, for 1 GB of memory in tests instead of 0.6.
 
 With 10,000 points more than 1 GB is in use: at a limit of that the API server did little else than collect."""
-USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
-
-
-@dataclass(frozen=True)
-class _Settings:
-    etcd_port: int
-    etcd_peer_port: int
-    api_port: int
-    tokens: dict[str, str]
+GROUPS = {"admin": "system:masters", "node": NODE_GROUP}
+"""Of each user. The controllers and the scheduler are administrators, too."""
 
 
 class ControlPlane:
@@ -75,7 +66,8 @@ class ControlPlane:
         self._daemons["kube-controller-manager"].wait_until(self._controllers_work, START_SECONDS)
 
     def _start_components(self) -> None:
-        self._write_configuration(self._settings_for_start())
+        kept_ports(3, self.directory, replace_taken=not self._is_in_part_running())
+        self._write_configuration()
         try:
             for name in CONTROL_PLANE:
                 self.start_component(name)
@@ -91,6 +83,9 @@ class ControlPlane:
     def is_running(self) -> bool:
         """Whether all four components are running."""
         return all(daemon.pid() is not None for daemon in self._daemons.values())
+
+    def _is_in_part_running(self) -> bool:
+        return any(daemon.pid() is not None for daemon in self._daemons.values())
 
     def component(self, name: str) -> Daemon:
         """One component's process: its pid, its log, `stop` and `kill`."""
@@ -116,7 +111,7 @@ class ControlPlane:
     @property
     def url(self) -> str:
         """The API server's address."""
-        return f"https://127.0.0.1:{self._settings().api_port}"
+        return f"https://127.0.0.1:{self._ports()[2]}"
 
     @property
     def admin_kubeconfig(self) -> Path:
@@ -126,7 +121,7 @@ class ControlPlane:
     @property
     def node_kubeconfig(self) -> Path:
         """Kubeconfig with the rights of the built-in role `system:node`."""
-        return self._kubeconfig_path("devcluster:node")
+        return self._kubeconfig_path("node")
 
     def api_client(self) -> ApiClient:
         """An administrator's client."""
@@ -177,9 +172,7 @@ class ControlPlane:
         return [f"--{key}={value}" for key, value in flags[name]().items()]
 
     def _etcd_flags(self) -> dict[str, object]:
-        settings = self._settings()
-        client = f"http://127.0.0.1:{settings.etcd_port}"
-        peer = f"http://127.0.0.1:{settings.etcd_peer_port}"
+        client, peer = (f"http://127.0.0.1:{port}" for port in self._ports()[:2])
         return {
             "data-dir": self.directory / "etcd",
             "listen-client-urls": client,
@@ -192,19 +185,19 @@ class ControlPlane:
         }
 
     def _api_server_flags(self) -> dict[str, object]:
-        settings = self._settings()
+        etcd, _, secure = self._ports()
         return {
-            "etcd-servers": f"http://127.0.0.1:{settings.etcd_port}",
+            "etcd-servers": f"http://127.0.0.1:{etcd}",
             "bind-address": "127.0.0.1",
             "advertise-address": "127.0.0.1",
-            "secure-port": settings.api_port,
+            "secure-port": secure,
             "tls-cert-file": self.keys.certificate,
             "tls-private-key-file": self.keys.key,
             "authorization-mode": "RBAC",
             "token-auth-file": self.directory / "tokens.csv",
             "service-account-issuer": "https://kubernetes.default.svc",
-            "service-account-key-file": self.keys.service_account_public_key,
-            "service-account-signing-key-file": self.keys.service_account_key,
+            "service-account-key-file": self.keys.key,
+            "service-account-signing-key-file": self.keys.key,
             "service-cluster-ip-range": "10.96.0.0/16",
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
@@ -220,8 +213,8 @@ class ControlPlane:
 
     def _controller_manager_flags(self) -> dict[str, object]:
         return {
-            "kubeconfig": self._kubeconfig_path("system:kube-controller-manager"),
-            "service-account-private-key-file": self.keys.service_account_key,
+            "kubeconfig": self.admin_kubeconfig,
+            "service-account-private-key-file": self.keys.key,
             "root-ca-file": self.keys.ca,
             "leader-elect": "false",
             "secure-port": 0,
@@ -244,28 +237,19 @@ class ControlPlane:
             "secure-port": 0,
         }
 
-    def _write_configuration(self, settings: _Settings) -> None:
-        groups = {
-            "admin": "system:masters",
-            "system:kube-controller-manager": "system:masters",
-            "system:kube-scheduler": "system:masters",
-            "devcluster:node": NODE_GROUP,
-        }
-        lines = [f"{settings.tokens[user]},{user},{user},{groups[user]}\n" for user in USERS]
+    def _write_configuration(self) -> None:
+        lines = []
+        for user, token in self._tokens().items():
+            lines.append(f"{token},{user},{user},{GROUPS[user]}\n")
+            path = self._kubeconfig_path(user)
+            write_kubeconfig(path, server=self.url, ca=self.keys.ca, token=token)
         write_private(self.directory / "tokens.csv", "".join(lines))
-        for user in USERS:
-            write_kubeconfig(
-                self._kubeconfig_path(user),
-                server=self.url,
-                ca=self.keys.ca,
-                token=settings.tokens[user],
-            )
         scheduler = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
             "clientConnection": {
-                "kubeconfig": str(self._kubeconfig_path("system:kube-scheduler")),
+                "kubeconfig": str(self.admin_kubeconfig),
                 "qps": CONTROLLER_QPS,
                 "burst": 2 * CONTROLLER_QPS,
             },
@@ -273,31 +257,17 @@ class ControlPlane:
         (self.directory / "scheduler.json").write_text(json.dumps(scheduler))
 
     def _kubeconfig_path(self, user: str) -> Path:
-        return self.directory / "kubeconfigs" / f"{user.rpartition(':')[2]}.json"
+        return self.directory / "kubeconfigs" / f"{user}.json"
 
-    def _settings(self) -> _Settings:
-        return _Settings(**json.loads((self.directory / "settings.json").read_text()))
+    def _ports(self) -> list[int]:
+        """Of etcd's clients, of etcd's peers and of the API server."""
+        return kept_ports(3, self.directory)
 
-    def _settings_for_start(self) -> _Settings:
-        """The saved settings, with new ports only if another process has taken ours."""
-        path = self.directory / "settings.json"
-        saved = self._settings() if path.exists() else None
-        if saved and self._ports_are_ours(saved):
-            return saved
-        tokens = saved.tokens if saved else {user: secrets.token_urlsafe(24) for user in USERS}
-        etcd, peer, api = reserved_ports(3, self.directory)
-        settings = _Settings(etcd, peer, api, tokens)
-        write_private(path, json.dumps(asdict(settings)))
-        return settings
-
-    def _ports_are_ours(self, settings: _Settings) -> bool:
-        if any(daemon.pid() is not None for daemon in self._daemons.values()):
-            return True
-        ports = (settings.etcd_port, settings.etcd_peer_port, settings.api_port)
-        return all(is_free(port) for port in ports)
+    def _tokens(self) -> dict[str, str]:
+        return kept_secrets(self.directory / "tokens.json", GROUPS)
 
     def _etcd_answers(self) -> bool:
-        url = f"http://127.0.0.1:{self._settings().etcd_port}/health"
+        url = f"http://127.0.0.1:{self._ports()[0]}/health"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:
                 return bool(json.load(answer)["health"] == "true")
@@ -313,7 +283,7 @@ class ControlPlane:
         return all(self._admin().answers(f"/api/v1/namespaces/default/{path}") for path in made)
 
     def _admin(self) -> AdminApi:
-        return AdminApi(self.url, self.keys.ca, self._settings().tokens["admin"])
+        return AdminApi(self.url, self.keys.ca, self._tokens()["admin"])
 
     def _grant_nodes_their_rights(self) -> None:
         binding = {

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from devcluster.files import write_private
 from devcluster.ports import PortTakenError
 
 POLL_SECONDS = 0.02
@@ -37,11 +38,8 @@ def start_time(pid: int) -> str | None:
 
 def save_identity(path: Path, pid: int, *, log_start: int = 0) -> None:
     """Record a process so that a later one with the same pid is not mistaken for it, and where its log begins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
     found = {"pid": pid, "start_time": start_time(pid), "log_start": log_start}
-    scratch.write_text(json.dumps(found))
-    scratch.rename(path)
+    write_private(path, json.dumps(found))
 
 
 def live_pid(identity: Path) -> int | None:
@@ -79,8 +77,7 @@ class Daemon:
         """Start it in its own session, unless it is running."""
         if self.pid() is not None:
             return
-        for folder in (self.log.parent, self.identity.parent):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             log_start = log.tell()
             child = subprocess.Popen(

@@ -2,7 +2,9 @@
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -26,3 +28,11 @@ def write_private(path: Path, text: str) -> None:
     with NamedTemporaryFile("w", dir=path.parent, delete=False) as scratch:
         scratch.write(text)
     Path(scratch.name).replace(path)
+
+
+def kept_secrets(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """A random text for each name: made once, and read from the file from then on."""
+    if not path.exists():
+        write_private(path, json.dumps({name: secrets.token_hex(24) for name in names}))
+    found: dict[str, str] = json.loads(path.read_text())
+    return found

@@ -1,4 +1,4 @@
-"""Keys and certificates of one development cluster: a CA, one server certificate, token keys."""
+"""Keys and certificates of one development cluster: a CA, and one server certificate with its key."""
 
 import datetime
 import ipaddress
@@ -8,6 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from devcluster.files import write_private
 
 VALID = datetime.timedelta(days=3650)
 DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -22,24 +24,13 @@ class KeyFiles:
         self.ca = folder / "ca.crt"
         """Certificate of the CA that clients trust."""
         self.certificate, self.key = folder / "server.crt", folder / "server.key"
-        """Of the API server and of the node's log endpoint."""
-        self.service_account_key = folder / "service-account.key"
-        """Private key that signs service account tokens."""
-        self.service_account_public_key = folder / "service-account.pub"
-        """Public key that verifies them."""
+        """Of the API server and of the node's log endpoint. The key also signs service account tokens."""
 
     def ensure(self) -> None:
-        """Create the files unless they exist; the last one written marks the set as complete."""
-        if self.service_account_public_key.exists():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_server_certificate(self)
-        key = ec.generate_private_key(ec.SECP256R1())
-        _write_key(self.service_account_key, key)
-        public = key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        self.service_account_public_key.write_bytes(public)
+        """Create the files unless they exist; the key, written last, marks the set as complete."""
+        if not self.key.exists():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_server_certificate(self)
 
 
 def _write_server_certificate(files: KeyFiles) -> None:
@@ -70,7 +61,12 @@ def _write_server_certificate(files: KeyFiles) -> None:
     )
     files.ca.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
     files.certificate.write_bytes(server.public_bytes(serialization.Encoding.PEM))
-    _write_key(files.key, key)
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,  # of which an API server takes the public half, too
+        serialization.NoEncryption(),
+    )
+    write_private(files.key, text.decode())
 
 
 def _builder(
@@ -103,15 +99,4 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
-    )
-
-
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
     )

@@ -1,5 +1,6 @@
 """Free ports on the loopback interface, where no proxy must stand in between."""
 
+import json
 import os
 import random
 import socket
@@ -7,7 +8,7 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from devcluster.files import exclusive
+from devcluster.files import exclusive, write_private
 
 RANGE = range(20000, 32000)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -16,6 +17,8 @@ VARIABLES = ("no_proxy", "NO_PROXY")
 """Programs read the one or the other."""
 ADDRESSES = ("127.0.0.1", "localhost")
 RESERVATIONS = Path(tempfile.gettempdir()) / f"devcluster-ports-{os.getuid()}"
+KEPT = "ports.json"
+"""File with the ports of the server whose folder it is in."""
 
 
 class PortTakenError(RuntimeError):
@@ -31,6 +34,21 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def kept_ports(count: int, owner: Path, *, replace_taken: bool = False) -> list[int]:
+    """The ports of the server in the folder `owner`: those of its last start, or reserved for the first one.
+
+    With `replace_taken` others are reserved if another process listens on one of them by now.
+    """
+    path = owner / KEPT
+    if path.exists():
+        kept: list[int] = json.loads(path.read_text())
+        if not replace_taken or all(map(is_free, kept)):
+            return kept
+    found = reserved_ports(count, owner)
+    write_private(path, json.dumps(found))
+    return found
 
 
 def reserved_ports(count: int, owner: Path) -> list[int]:
@@ -54,7 +72,8 @@ def free_ports(count: int) -> list[int]:
     Raises RuntimeError if the range is exhausted.
     """
     found: list[int] = []
-    candidates = _outside(_ephemeral()) or list(RANGE)
+    ephemeral = _ephemeral()
+    candidates = [port for port in RANGE if port not in ephemeral] or list(RANGE)
     for port in random.sample(candidates, len(candidates)):
         if is_free(port) and not _is_reserved(port):
             found.append(port)
@@ -92,21 +111,16 @@ def _is_reserved(port: int) -> bool:
 
 
 def _ephemeral() -> range:
-    """Ports that outgoing connections get: most begin at 32768, some sandboxes at 16000 or below."""
+    """Ports that outgoing connections get: most begin at 32768, some sandboxes at 16000 or below.
+
+    A client that keeps dialling one of them while its server is down may get it as its source port
+    and connect to itself; then the server cannot bind it again.
+    """
     try:
         first, last = EPHEMERAL.read_text().split()
     except OSError:
         return range(0)
     return range(int(first), int(last) + 1)
-
-
-def _outside(ephemeral: range) -> list[int]:
-    """Ports of ours that no outgoing connection gets.
-
-    A client that keeps dialling an ephemeral port while its server is down may get the same port
-    as its source port and connect to itself; then the server cannot bind it again.
-    """
-    return [port for port in RANGE if port not in ephemeral]
 
 
 def pass_proxies_by(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -33,26 +33,27 @@ class ProcessNode:
         self.directory = Path(directory).absolute()
         self._control_plane = control_plane
         self._options = options or NodeOptions()
-        self._daemon = Daemon("agent", self.directory)
+        self.agent = Daemon("agent", self.directory)
 
     def start(self) -> None:
         """Start the agent, or keep it running; returns when the node is registered.
 
         It adopts processes that an earlier agent left running.
         """
-        if self._daemon.pid() is not None:
+        if self.agent.pid() is not None:
             return
         self._settings().save(self.directory / "settings.json")
         ready = self.directory / READY_FILE
         ready.unlink(missing_ok=True)
         environment = {"PATH": os.defpath, "PYTHONPATH": python_path(), "LANG": "C.UTF-8"}
         command = [sys.executable, "-m", "devcluster", "node", str(self.directory)]
-        self._daemon.start(command, environment)
-        self._daemon.wait_until(ready.exists, START_SECONDS)
+        self.agent.start(command, environment)
+        self.agent.wait_until(ready.exists, START_SECONDS)
 
     def stop(self) -> None:
         """Shut the node down: its pods are terminated and reported as disrupted, not failed."""
-        self._daemon.stop(STOP_SECONDS)
+        self.thaw()  # a frozen agent ignores SIGTERM
+        self.agent.stop(STOP_SECONDS)
         self._kill_processes()
 
     def remove(self) -> None:
@@ -62,24 +63,28 @@ class ProcessNode:
 
     def kill_agent(self) -> None:
         """SIGKILL only the agent; the pods' processes keep running."""
-        self._daemon.kill()
+        self.agent.kill()
 
     def crash(self) -> None:
         """Kill agent and processes at once, as in a power cut: nothing is reported."""
-        self._daemon.kill()
+        self.agent.kill()
         self._kill_processes()
 
     def freeze(self) -> None:
         """Partition the node: no heartbeat, no status; its processes keep running."""
-        self._daemon.signal(signal.SIGSTOP)
+        self.agent.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Undo `freeze`."""
-        self._daemon.signal(signal.SIGCONT)
+        self.agent.signal(signal.SIGCONT)
 
     def is_running(self) -> bool:
         """Whether the agent is running."""
-        return self._daemon.pid() is not None
+        return self.agent.pid() is not None
+
+    def _kill_processes(self) -> None:
+        for pod in (self.directory / "pods").glob("*"):
+            kill_runs(pod)
 
     def _settings(self) -> NodeSettings:
         keys = self._control_plane.keys
@@ -91,17 +96,8 @@ class ProcessNode:
             options=self._options,
         )
 
-    def _kill_processes(self) -> None:
-        kill_processes(self.directory)
-
 
 def python_path() -> str:
     """PYTHONPATH that makes this package importable from any folder."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(PROJECT), *([inherited] if inherited else [])])
-
-
-def kill_processes(directory: Path) -> None:
-    """SIGKILL every process of the pods in a node's folder."""
-    for pod in (directory / "pods").glob("*"):
-        kill_runs(pod)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
+from devcluster.kubelet.api import APPLY, NOT_FOUND, STRATEGIC, Api, ApiError
 from devcluster.kubelet.container import kill_runs
 from devcluster.kubelet.logs import serve_logs
 from devcluster.kubelet.pod_worker import PodWorker
@@ -28,6 +28,8 @@ LEASE_SECONDS = 40
 HEARTBEAT_SECONDS = 2
 STATUS_EVERY = 4  # heartbeats
 RELIST_SECONDS = 0.3
+OVER_OTHERS = "fieldManager=process-node&force=true"
+"""Options of a server-side apply, which makes the object or changes it."""
 log = logging.getLogger("process-node")
 
 
@@ -75,21 +77,11 @@ class Agent:
     # The node.
 
     async def _register(self) -> None:
-        node = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self._settings.name, "labels": self._labels()},
-            "status": self._status(ready=True),
-        }
-        try:
-            await self._api.call("POST", "/api/v1/nodes", node)
-        except ApiError as error:
-            if error.code != CONFLICT:
-                raise
-            labels = {"metadata": {"labels": self._labels()}}
-            path = f"/api/v1/nodes/{self._settings.name}"
-            await self._api.call("PATCH", path, labels, STRATEGIC)
-            await self._post_status(ready=True)
+        metadata = {"name": self._settings.name, "labels": self._labels()}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        path = f"/api/v1/nodes/{self._settings.name}?{OVER_OTHERS}"
+        await self._api.call("PATCH", path, node, APPLY)
+        await self._post_status(ready=True)
         (self._folder / READY_FILE).touch()
 
     async def _heartbeat(self) -> None:
@@ -104,20 +96,19 @@ class Agent:
 
     async def _renew_lease(self) -> None:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        folder = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-        spec = {
-            "holderIdentity": self._settings.name,
-            "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": now,
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._settings.name},
+            "spec": {
+                "holderIdentity": self._settings.name,
+                "leaseDurationSeconds": LEASE_SECONDS,
+                "renewTime": now,
+            },
         }
-        path = f"{folder}/{self._settings.name}"
-        try:
-            await self._api.call("PATCH", path, {"spec": spec}, STRATEGIC)
-        except ApiError as error:
-            if error.code != NOT_FOUND:
-                raise
-            body = {"metadata": {"name": self._settings.name}, "spec": spec}
-            await self._api.call("POST", folder, body)
+        folder = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+        path = f"{folder}/{self._settings.name}?{OVER_OTHERS}"
+        await self._api.call("PATCH", path, lease, APPLY)
 
     async def _post_status(self, *, ready: bool) -> None:
         path = f"/api/v1/nodes/{self._settings.name}/status"
@@ -201,18 +192,17 @@ class Agent:
             return
         worker = PodWorker(self._api, self._settings, self._pods, pod)
         self._workers[uid] = worker
-        task = asyncio.create_task(worker.run(), name=pod["metadata"]["name"])
+        task = asyncio.create_task(self._run_pod(uid, worker))
         self._tasks.add(task)
-        task.add_done_callback(self._forget(uid))
+        task.add_done_callback(self._tasks.discard)
 
-    def _forget(self, uid: str) -> Callable[[asyncio.Task[None]], None]:
-        def forget(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._workers.pop(uid, None)
-            if not task.cancelled() and task.exception() is not None:
-                log.error("pod %s: worker failed", task.get_name(), exc_info=task.exception())
-
-        return forget
+    async def _run_pod(self, uid: str, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+        except Exception:  # it must not end the node
+            log.exception("pod %s: worker failed", worker.pod["metadata"]["name"])
+        finally:
+            del self._workers[uid]
 
     def _find_log(
         self, namespace: str, pod: str, container: str

@@ -16,6 +16,7 @@ Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 NOT_FOUND, CONFLICT = 404, 409
 # An API server that has just started has no roles in its caches and refuses every client (401, 403);
 # 429 asks clients to slow down.

@@ -18,7 +18,8 @@ from devcluster.kubelet.status import (
     KILLED,
     LOG_MESSAGE_BYTES,
     MESSAGE_BYTES,
-    Terminated,
+    Json,
+    terminated,
 )
 
 # Creating the pid file fails if it exists (noclobber): of two shells for one run only one continues.
@@ -127,19 +128,19 @@ class ContainerRun:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, number)
 
-    def result(self, *, log_as_message: bool) -> Terminated:
-        """How it ended; `log_as_message` is the policy FallbackToLogsOnError."""
+    def result(self, *, log_as_message: bool) -> Json:
+        """The state of a container that has ended; `log_as_message` is the policy FallbackToLogsOnError."""
         if self.has_failed_to_start():
             time = self._start_failure.stat().st_mtime
             message = self._start_failure.read_text()
-            return Terminated(START_ERROR, time, time, "StartError", message)
+            return terminated(START_ERROR, time, time, "StartError", message)
         code = self.exit_code()
         code = KILLED if code is None else code
         reason = "Completed" if code == 0 else "Error"
         message = self._message()
         if not message and log_as_message and code:
             message = _end_of(self.log)
-        return Terminated(code, self.started(), self._finished(), reason, message)
+        return terminated(code, self.started(), self._finished(), reason, message)
 
     def started(self) -> float:
         """When it started, in seconds since 1970."""

@@ -121,7 +121,7 @@ class PodWorker:
         if not run.was_started():
             run.start(await self._until_available(lambda: self._prepare(container, run), state))
         if not run.has_failed_to_start():
-            state.state = pod_status.Running(run.started())
+            state.state = pod_status.running(run.started())
             await self._report.post()
             await run.wait()
         policy = container.get("terminationMessagePolicy")
@@ -200,13 +200,13 @@ class PodWorker:
         """Set the final state of every container of a pod that was stopped."""
         now = time.time()
         for state in self._report.containers:
-            if isinstance(state.state, pod_status.Terminated):
+            if state.has_ended:
                 continue
             run = self._runs.get(state.name)
             if run is not None and run.was_started():
                 state.state = run.result(log_as_message=False)
             else:
-                state.state = pod_status.Terminated(
+                state.state = pod_status.terminated(
                     pod_status.KILLED, now, now, "ContainerStatusUnknown"
                 )
 
@@ -247,7 +247,7 @@ class PodWorker:
                     waiting_for = str(error)
                     for each in [state] if state else self._report.containers:
                         reason = getattr(error, "reason", "ContainerCreating")
-                        each.state = pod_status.Waiting(reason, waiting_for)
+                        each.state = pod_status.waiting(reason, waiting_for)
                     await self._report.post()
             await asyncio.sleep(RETRY_SECONDS)
 

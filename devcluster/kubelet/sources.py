@@ -1,7 +1,6 @@
 """Environment and volumes of a pod, resolved from the API server as a kubelet resolves them."""
 
 import base64
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,8 @@ class Sources:
         variables: dict[str, str] = {}
         for source in container.get("envFrom", ()):
             prefix = source.get("prefix", "")
-            values = await self._whole(source)
+            kind = "secret" if "secretRef" in source else "configMap"
+            values = await self._read(kind, source[f"{kind}Ref"])
             variables |= {prefix + key: _text(value) for key, value in values.items()}
         for entry in container.get("env", ()):
             if "valueFrom" in entry:
@@ -84,87 +84,52 @@ class Sources:
         if kind not in source:
             message = f"the process node does not support volumes of this kind: {sorted(source)}"
             raise NotYet("ContainerCreating", message)
-        reference = source[kind]
-        name = reference.get("secretName") or reference.get("name")
+        items = source[kind].get("items", ())
         try:
-            values = await self._read(kind, name)
+            values = await self._read(kind, source[kind], *(item["key"] for item in items))
         except NotYet as error:
-            if reference.get("optional"):
-                return {}
             raise NotYet("ContainerCreating", f"MountVolume.SetUp failed: {error}") from error
-        if "items" not in reference:
-            return values
-        missing = [item["key"] for item in reference["items"] if item["key"] not in values]
-        if missing and not reference.get("optional"):
-            raise NotYet("ContainerCreating", f"references non-existent {kind} key: {missing[0]}")
-        return {i["path"]: values[i["key"]] for i in reference["items"] if i["key"] in values}
-
-    async def _whole(self, source: Json) -> dict[str, bytes]:
-        kind, reference = next(
-            (name, source[key])
-            for name, key in (("secret", "secretRef"), ("configMap", "configMapRef"))
-            if key in source
-        )
-        try:
-            return await self._read(kind, reference["name"])
-        except NotYet:
-            if reference.get("optional"):
-                return {}
-            raise
+        named = {item["path"]: values[item["key"]] for item in items if item["key"] in values}
+        return named if items else values
 
     async def _value(self, source: Json) -> str | None:
         if "fieldRef" in source:
             return self._field(source["fieldRef"])
         kind = "secret" if "secretKeyRef" in source else "configMap"
         reference = source[f"{kind}KeyRef"]
-        try:
-            values = await self._read(kind, reference["name"])
-            if reference["key"] not in values:
-                name = f"{self.namespace}/{reference['name']}"
-                message = f"couldn't find key {reference['key']} in {kind} {name}"
-                raise NotYet("CreateContainerConfigError", message)
-        except NotYet:
-            if reference.get("optional"):
-                return None
-            raise
-        return _text(values[reference["key"]])
+        values = await self._read(kind, reference, reference["key"])
+        return _text(values[reference["key"]]) if reference["key"] in values else None
 
-    async def _read(self, kind: str, name: str) -> dict[str, bytes]:
-        plural = f"{kind.lower()}s"
+    async def _read(self, kind: str, reference: Json, *keys: str) -> dict[str, bytes]:
+        """Content of a Secret or ConfigMap by key. Raises NotYet if it or a key is missing, unless it is optional."""
+        name, plural = reference.get("secretName") or reference["name"], f"{kind.lower()}s"
+        problem = ""
         try:
             path = f"/api/v1/namespaces/{self.namespace}/{plural}/{name}"
             found = await self.api.call("GET", path)
         except ApiError as error:
             if error.code != NOT_FOUND:
                 raise
-            message = f'{kind.lower()} "{name}" not found'
-            raise NotYet("CreateContainerConfigError", message) from error
+            found, problem = {}, f'{kind.lower()} "{name}" not found'
         data = found.get("data") or {}
-        if kind == "secret":
-            return {key: base64.b64decode(value) for key, value in data.items()}
-        binary = found.get("binaryData") or {}
-        texts = {key: value.encode() for key, value in data.items()}
-        return texts | {key: base64.b64decode(value) for key, value in binary.items()}
+        binary = data if kind == "secret" else found.get("binaryData") or {}
+        values = {key: str(value).encode() for key, value in data.items()}
+        values |= {key: base64.b64decode(value) for key, value in binary.items()}
+        if missing := [key for key in keys if key not in values]:
+            problem = problem or f"{kind.lower()} {self.namespace}/{name} has no key {missing[0]}"
+        if problem and not reference.get("optional"):
+            raise NotYet("CreateContainerConfigError", problem)
+        return values
 
     def _field(self, reference: Json) -> str:
         path = reference["fieldPath"]
-        metadata = self.pod["metadata"]
         for name in ("labels", "annotations"):
             if path.startswith(f"metadata.{name}['"):
                 key = path.split("'")[1]
-                return str(metadata.get(name, {}).get(key, ""))
-        fields: dict[str, Callable[[], str]] = {
-            "metadata.name": lambda: metadata["name"],
-            "metadata.namespace": lambda: metadata["namespace"],
-            "metadata.uid": lambda: metadata["uid"],
-            "spec.nodeName": lambda: self.pod["spec"]["nodeName"],
-            "spec.serviceAccountName": lambda: self.pod["spec"]["serviceAccountName"],
-            "status.podIP": lambda: ADDRESS,
-            "status.podIPs": lambda: ADDRESS,
-            "status.hostIP": lambda: ADDRESS,
-            "status.hostIPs": lambda: ADDRESS,
-        }
-        return fields[path]()
+                return str(self.pod["metadata"].get(name, {}).get(key, ""))
+        section, _, name = path.partition(".")
+        # All that a container can be told of its pod's status are addresses.
+        return ADDRESS if section == "status" else str(self.pod[section][name])
 
 
 def mounts_of(container: Json, volumes: dict[str, Path]) -> tuple[Mount, ...]:

@@ -24,54 +24,33 @@ def seconds_of(timestamp: str | None) -> float | None:
     return datetime.datetime.fromisoformat(timestamp).timestamp() if timestamp else None
 
 
-@dataclass(frozen=True)
-class Waiting:
+STATES = ("waiting", "running", "terminated")
+"""Keys of a container's state as the API writes it, of which it has one."""
+
+
+def waiting(reason: str = "ContainerCreating", message: str = "") -> Json:
     """Not started; `reason` as a kubelet names it."""
-
-    reason: str = "ContainerCreating"
-    message: str = ""
-
-    def to_json(self) -> Json:
-        """As the API writes it; both other states are null so that a patch removes them."""
-        waiting = {"reason": self.reason, "message": self.message or None}
-        return {"waiting": waiting, "running": None, "terminated": None}
+    return {"waiting": {"reason": reason, "message": message or None}}
 
 
-@dataclass(frozen=True)
-class Running:
+def running(started: float) -> Json:
     """Started at `started`, in seconds since 1970."""
-
-    started: float
-
-    def to_json(self) -> Json:
-        """As the API writes it."""
-        running = {"startedAt": timestamp(self.started)}
-        return {"waiting": None, "running": running, "terminated": None}
+    return {"running": {"startedAt": timestamp(started)}}
 
 
-@dataclass(frozen=True)
-class Terminated:
+def terminated(
+    exit_code: int, started: float, finished: float, reason: str, message: str = ""
+) -> Json:
     """Ended, or will never start; times in seconds since 1970."""
-
-    exit_code: int
-    started: float
-    finished: float
-    reason: str
-    message: str = ""
-
-    def to_json(self) -> Json:
-        """As the API writes it."""
-        terminated = {
-            "exitCode": self.exit_code,
-            "reason": self.reason,
-            "message": self.message or None,
-            "startedAt": timestamp(self.started),
-            "finishedAt": timestamp(self.finished),
+    return {
+        "terminated": {
+            "exitCode": exit_code,
+            "reason": reason,
+            "message": message or None,
+            "startedAt": timestamp(started),
+            "finishedAt": timestamp(finished),
         }
-        return {"waiting": None, "running": None, "terminated": terminated}
-
-
-State = Waiting | Running | Terminated
+    }
 
 
 @dataclass
@@ -81,16 +60,21 @@ class ContainerState:
     name: str
     image: str
     identity: str
-    state: State = field(default_factory=Waiting)
+    state: Json = field(default_factory=waiting)
 
     def is_running(self) -> bool:
         """Whether it has started and not ended."""
-        return isinstance(self.state, Running)
+        return "running" in self.state
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended, or will never start."""
+        return "terminated" in self.state
 
     @property
     def has_succeeded(self) -> bool:
         """Whether it ended with exit code 0."""
-        return isinstance(self.state, Terminated) and self.state.exit_code == 0
+        return self.has_ended and self.state["terminated"]["exitCode"] == 0
 
     def to_json(self) -> Json:
         """Its entry among the container statuses."""
@@ -103,7 +87,8 @@ class ContainerState:
             "restartCount": 0,
             "ready": started,
             "started": started,
-            "state": self.state.to_json(),
+            # The others are null, so that a patch removes them.
+            "state": {name: self.state.get(name) for name in STATES},
         }
 
 
@@ -119,9 +104,9 @@ class Stop:
 
 def phase_of(containers: Sequence[ContainerState]) -> Phase:
     """The phase, by the rules in the API documentation, of a pod that is not being terminated and restarts nothing."""
-    if all(isinstance(container.state, Terminated) for container in containers):
+    if all(container.has_ended for container in containers):
         return "Succeeded" if all(c.has_succeeded for c in containers) else "Failed"
-    if all(isinstance(container.state, Waiting) for container in containers):
+    if all("waiting" in container.state for container in containers):
         return "Pending"
     return "Running"
 
@@ -164,11 +149,11 @@ def keep_transition_times(new: list[Json], old: Sequence[Json]) -> list[Json]:
     """Keep the time of a condition whose status has not changed."""
     before = {(entry["type"], entry["status"]): entry["lastTransitionTime"] for entry in old}
     return [
-        entry
-        | {
+        {
+            **entry,
             "lastTransitionTime": before.get(
                 (entry["type"], entry["status"]), entry["lastTransitionTime"]
-            )
+            ),
         }
         for entry in new
     ]

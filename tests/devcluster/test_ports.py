@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster import control_plane, object_storage, ports
+from devcluster import ports
 from devcluster.access import write_kubeconfig
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
@@ -104,9 +104,7 @@ def test_object_storage_that_loses_its_port_while_starting_takes_another(
     tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = iter([[taken], *[ports.free_ports(1) for _ in range(5)]])
-    monkeypatch.setattr(object_storage, "reserved_ports", lambda *_: next(chosen))
-    # As it looked when the port was chosen.
-    monkeypatch.setattr(object_storage, "is_free", lambda port: not storage.daemon.log_tail())
+    monkeypatch.setattr(ports, "reserved_ports", lambda *_: next(chosen))
     storage = ObjectStorage(tmp_path / "s3")
     storage.start()
     try:
@@ -123,7 +121,7 @@ def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
 ) -> None:
     etcd, peer = ports.free_ports(2)
     chosen = iter([[etcd, peer, taken], *[ports.free_ports(3) for _ in range(5)]])
-    monkeypatch.setattr(control_plane, "reserved_ports", lambda *_: next(chosen))
+    monkeypatch.setattr(ports, "reserved_ports", lambda *_: next(chosen))
     plane = ControlPlane(tmp_path / "plane")
     plane.start()
     try:

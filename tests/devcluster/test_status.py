@@ -3,14 +3,15 @@
 import pytest
 
 from devcluster.kubelet import status
+from devcluster.kubelet.status import Json
 
-GOOD = status.Terminated(0, 0, 1, "Completed")
-BAD = status.Terminated(3, 0, 1, "Error")
-RUNS = status.Running(0)
-WAITS = status.Waiting()
+GOOD = status.terminated(0, 0, 1, "Completed")
+BAD = status.terminated(3, 0, 1, "Error")
+RUNS = status.running(0)
+WAITS = status.waiting()
 
 
-def states(*values: status.State) -> list[status.ContainerState]:
+def states(*values: Json) -> list[status.ContainerState]:
     return [status.ContainerState(f"c{i}", "", "", value) for i, value in enumerate(values)]
 
 
@@ -25,7 +26,7 @@ def states(*values: status.State) -> list[status.ContainerState]:
         ([GOOD, BAD], "Failed"),
     ],
 )
-def test_the_phase_follows_from_the_containers(containers: list[status.State], phase: str) -> None:
+def test_the_phase_follows_from_the_containers(containers: list[Json], phase: str) -> None:
     assert status.phase_of(states(*containers)) == phase
 
 
@@ -37,9 +38,7 @@ def test_the_phase_follows_from_the_containers(containers: list[status.State], p
         ([GOOD], status.Stop("DeadlineExceeded"), "Failed"),
     ],
 )
-def test_a_terminated_pod_always_ends(
-    main: list[status.State], stop: status.Stop, phase: str
-) -> None:
+def test_a_terminated_pod_always_ends(main: list[Json], stop: status.Stop, phase: str) -> None:
     assert status.stopped_phase(states(*main), stop) == phase
 
 
