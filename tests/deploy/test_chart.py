@@ -26,10 +26,8 @@ from tests.deploy.chart import (
     template,
     with_images,
 )
-from tests.support.pages import blocks
 
 pytestmark = pytest.mark.cluster
-UPGRADE = ROOT / "docs" / "guides" / "upgrade.md"
 ROLES = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
 
 
@@ -70,42 +68,7 @@ def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
     assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
 
 
-@pytest.mark.parametrize("kueue", [False, True])
-def test_the_printed_roles_are_those_that_the_chart_would_create(kueue: bool) -> None:
-    """For an administrator to apply where rbac.create is false; the account is the chart's."""
-    values = {"watchNamespaces": ["a", "b"], "kueue": {"enabled": kueue}}
-    switches = {"rbac": {"aggregateRoles": False}, "fullnameOverride": "lab-operator"}
-    rendered = of_kind(render({**values, **switches}), *ROLES)
-    roles = [each for each in rendered if each["kind"] != "ServiceAccount"]
-    arguments = [NAMESPACE, "a", "b", "--name", "lab-operator", "--no-account"]
-    printed = rbac.main([*arguments, *(["--kueue"] if kueue else [])])
-    assert by_name(printed) == by_name(roles)
-    without = render({**values, **switches, "rbac": {"create": False, "aggregateRoles": False}})
-    assert len(of_kind(without, *ROLES)) == 1, "the account"
-
-
-@pytest.mark.parametrize("kueue", [False, True])
-@pytest.mark.parametrize("watched", [["a", "b"], []], ids=["two namespaces", "all namespaces"])
-def test_the_guide_prints_the_roles_that_are_left_to_an_administrator(
-    watched: list[str], kueue: bool, tmp_path: Path
-) -> None:
-    """By a command that needs nothing but helm, with the values that the release has without roles."""
-    (command,) = (
-        block.text for block in blocks(UPGRADE) if "--show-only templates/rbac.yaml" in block.text
-    )
-    values = {"watchNamespaces": watched, "kueue": {"enabled": kueue}, "rbac": {"create": False}}
-    file = tmp_path / "values.yaml"
-    file.write_text(json.dumps(with_images(values)))
-    places = {"helm/isoloss": str(CHART), "values.yaml": str(file)}
-    program, *arguments = (places.get(word, word) for word in shlex.split(command))
-    assert program == "helm"
-    answer = helm(*arguments)
-    assert answer.returncode == 0, answer.stderr
-    printed = rbac.main([NAMESPACE, *watched, "--no-account", *(["--kueue"] if kueue else [])])
-    assert by_name(manifests_of(answer.stdout)) == by_name(printed)
-
-
-def test_the_roles_are_printed_with_the_account_unless_it_is_left_out() -> None:
+def test_the_operators_own_command_prints_the_account_and_its_roles() -> None:
     assert rbac.main(["ops"]) == rbac.account("ops")
     assert rbac.main(["ops", "a"]) == rbac.account("ops", watched=["a"])
 
@@ -148,14 +111,6 @@ def test_the_operator_understands_the_environment_it_is_given() -> None:
     assert settings.pod_template["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert settings.lease_name == rbac.NAME
     assert settings.http_port == 8080
-
-
-def test_the_operator_understands_the_defaults() -> None:
-    settings = read_settings(environment())
-    assert settings.namespaces == ()
-    assert settings.allowed_storage == {}
-    assert settings.pod_template == {}
-    assert settings.trainer_image == "isoloss/trainer:0.1.0"
 
 
 def test_every_variable_of_the_chart_is_one_that_the_operator_reads() -> None:
@@ -232,17 +187,20 @@ def test_the_root_file_system_is_read_only_and_tmp_is_not() -> None:
     assert environment()["HOME"] == "/tmp"
 
 
-def test_the_crds_are_those_of_the_types_and_stay_when_the_release_goes() -> None:
+def test_the_crds_are_those_of_the_types_and_stay_when_the_release_goes_unless_told_otherwise() -> (
+    None
+):
     crds = of_kind(render(), "CustomResourceDefinition")
     expected = {crd["metadata"]["name"]: crd["spec"] for crd in definitions()}
     assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == expected
-    for crd in crds:
-        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-
-
-def test_the_crds_can_go_with_the_release_or_be_left_out() -> None:
-    for crd in of_kind(render({"crds": {"keep": False}}), "CustomResourceDefinition"):
-        assert "annotations" not in crd["metadata"]
+    values: list[tuple[dict[str, Any], Any]] = [
+        ({}, {"helm.sh/resource-policy": "keep"}),
+        ({"annotations": {"a": "b"}}, {"helm.sh/resource-policy": "keep", "a": "b"}),
+        ({"keep": False}, None),
+    ]
+    for given, annotations in values:
+        for crd in of_kind(render({"crds": given}), "CustomResourceDefinition"):
+            assert crd["metadata"].get("annotations") == annotations
     assert of_kind(render({"crds": {"install": False}}), "CustomResourceDefinition") == []
 
 

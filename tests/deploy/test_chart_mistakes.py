@@ -103,17 +103,25 @@ def test_a_mistake_in_the_charts_values_is_told_with_its_place(
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("path", "value", "others"),
     [
-        ("image.repository", "registry.example:5000/isoloss/operator"),
-        *(("resources.limits.memory", each) for each in ("2Gi", "2e9", "2000000k", 2147483648)),
-        ("storage.allowedPrefixes.research", ["s3://a.b-c", "gs://a/b/", "file:///mnt/a..b"]),
+        ("image.repository", "registry.example:5000/isoloss/operator", {}),
+        # What holds the fits, and what the chart cannot read.
+        *(("resources.limits.memory", each, {}) for each in ("2Gi", "2e9", "2000000k", 2147483648, "500P")),
+        *(("resources.limits.memory", each, {"fits": 2, "fitMemoryMiB": 1062})
+          for each in ("2424Mi", "2.5Gi", "2542M", 2_600_000_000)),
+        # Without a limit there is nothing to exceed.
+        ("resources.limits", None, {"fits": 16}),
+        ("resources", {"limits": None, "requests": {"memory": "1Gi"}}, {"fits": 16}),
+        ("storage.allowedPrefixes.research", ["s3://a.b-c", "gs://a/b/", "file:///mnt/a..b"], {}),
         ("trainer.podTemplate.spec.containers",
-         [{"name": "mount", "resources": {"limits": {"smarter-devices/fuse": 1}}}]),
+         [{"name": "mount", "resources": {"limits": {"smarter-devices/fuse": 1}}}], {}),
     ],
 )  # fmt: skip
-def test_what_looks_like_a_mistake_and_is_none_renders(path: str, value: Any) -> None:
-    answer = template(nested(path, value))
+def test_what_looks_like_a_mistake_and_is_none_renders(
+    path: str, value: Any, others: dict[str, Any]
+) -> None:
+    answer = template({**nested(path, value), **others})
     assert answer.returncode == 0, answer.stderr
 
 

@@ -50,22 +50,20 @@ def lease_rules(name: str) -> tuple[Rule, Rule]:
     return create, {**use, "resourceNames": [name]}
 
 
-def account(
-    namespace: str, *, name: str = NAME, watched: Sequence[str] = (), kueue: bool = False
-) -> list[Manifest]:
+def account(namespace: str, *, watched: Sequence[str] = (), kueue: bool = False) -> list[Manifest]:
     """The service account with its roles: for all namespaces, or for the `watched` ones.
 
     `kueue`: it may read Kueue's Workloads, too.
     """
     rules = (*RULES, *KUEUE_RULES) if kueue else RULES
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
-    manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": namespace}
+    manifests = [_manifest("v1", "ServiceAccount", NAME, namespace)]
+    manifests += _grant(subject, f"{NAME}-lease", namespace, lease_rules(NAME))
     if not watched:
         # Cluster-wide, names of several releases must differ.
-        return manifests + _grant(subject, f"{namespace}:{name}", "", rules)
+        return manifests + _grant(subject, f"{namespace}:{NAME}", "", rules)
     for place in watched:
-        manifests += _grant(subject, name, place, rules)
+        manifests += _grant(subject, NAME, place, rules)
     return manifests
 
 
@@ -90,23 +88,13 @@ def main(arguments: Sequence[str]) -> list[Manifest]:
     """The manifests that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m isoloss_operator.cluster.rbac",
-        description="Print the operator's service account, roles and bindings.",
+        description="Print the operator's service account, roles and bindings. "
+        "Those of a release of the chart: helm template --show-only templates/rbac.yaml",
     )
     parser.add_argument("namespace", help="the operator's own")
     parser.add_argument("watched", nargs="*", help="namespaces to watch; none: all")
-    parser.add_argument(
-        "--name", default=NAME, help="of the account and the Lease (default: %(default)s)"
-    )
-    parser.add_argument("--kueue", action="store_true", help="it may read Kueue's Workloads, too")
-    parser.add_argument(
-        "--no-account", action="store_true", help="leave out the account, which the chart creates"
-    )
     options = parser.parse_args(arguments)
-    manifests = account(
-        options.namespace, name=options.name, watched=options.watched, kueue=options.kueue
-    )
-    left_out = {"ServiceAccount"} if options.no_account else set()
-    return [manifest for manifest in manifests if manifest["kind"] not in left_out]
+    return account(options.namespace, watched=options.watched)
 
 
 if __name__ == "__main__":
