@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from isoloss.laws import Array
 from isoloss.tables.cell_values import not_a_number, number_of, text_of
-from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable, Table
+from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
 NO_LOSS = (
