@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -55,8 +56,12 @@ CONSTANT_CELLS: Columns = {
 
 
 def changed(columns: Columns = LOGGED, /, **changes: Any) -> dict[str, Sequence[Any]]:
-    """The columns with others; None: without one."""
-    return {name: cells for name, cells in {**columns, **changes}.items() if cells is not None}
+    """The columns with others; None: without one; a value that is no list: the same in all six rows."""
+    return {
+        name: cells if isinstance(cells, list) else [cells] * 6
+        for name, cells in {**columns, **changes}.items()
+        if cells is not None
+    }
 
 
 def content(columns: Columns) -> bytes:
@@ -93,41 +98,239 @@ def test_what_is_known_is_taken_and_said() -> None:
     )
 
 
+LOSSES = LOGGED["eval/loss"]
+STEPS = LOGGED["train/global_step"]
+RISING = [1e-5, 3e-4, 3e-5, 1e-5, 6e-4, 6e-5]
+"""Learning rates of two schedules."""
+TAKEN: Mapping[str, tuple[Mapping[str, Any], str, Any, str]] = {
+    # What LOGGED has else or besides; a field of its first run, its value, and what it was taken from.
+    "two losses of one value are no question": ({"val/loss": LOSSES}, "losses", 3.4, "eval/loss"),
+    "a held-out loss comes before a training loss": (
+        {"train/loss": 3.0, "loss": 2.9},
+        *("losses", 3.4, "eval/loss"),
+    ),
+    "the batch of one device is multiplied": (
+        {**PER_DEVICE, "batch_size": None, "world_size": 4},
+        *("batch_size", 64, "per_device_train_batch_size*gradient_accumulation_steps*world_size"),
+    ),
+    "a world size counts the devices of all nodes": (
+        {**PER_DEVICE, "batch_size": None, "world_size": 4, "num_nodes": 2},
+        *("batch_size", 64, "per_device_train_batch_size*gradient_accumulation_steps*world_size"),
+    ),
+    "a global batch comes before that of a device": (
+        {"batch_size": None, "global_batch_size": 512, "micro_batch_size": 8},
+        *("batch_size", 512, "global_batch_size"),
+    ),
+    "nanochat's batch is in tokens": (
+        {
+            "batch_size": None,
+            "sequence_length": None,
+            "total_batch_size": 524288,
+            "max_seq_len": 2048,
+            "device_batch_size": 32,
+        },
+        *("batch_size", 256, "total_batch_size/sequence_length"),
+    ),
+    "a schedule is taken at its peak": (
+        {"learning_rate": None, "train/learning_rate": RISING},
+        *("learning_rate", 3e-4, "peak of train/learning_rate"),
+    ),
+    "the peak may be in a row without a loss": (
+        {"learning_rate": None, "lr": RISING, "eval/loss": [3.4, "", 3.0, 3.5, "", 3.1]},
+        *("learning_rate", 3e-4, "peak of lr"),
+    ),
+    "tokens that are logged come before steps": (
+        {"train/num_input_tokens_seen": [1e9, 2e9, 4e9] * 2, "train/global_step": None},
+        *("tokens", 1e9, "train/num_input_tokens_seen"),
+    ),
+    **{
+        f"tokens may lack padding, a share of {share}": (
+            {"n_tokens_seen": [n * 64 * 2048 * share for n in STEPS]},
+            *("tokens", 1000 * 64 * 2048 * share, "n_tokens_seen"),
+        )
+        for share in (1.0, 0.93, 0.6)
+    },
+    "nanoGPT's iterations come before a count of log calls": (
+        {"train/global_step": None, "iter": [250, 500, 750] * 2, "_step": [0, 1, 2] * 2},
+        *("tokens", 250 * 64 * 2048, "iter*batch_size*sequence_length"),
+    ),
+    "the trainer's step comes before a count of log calls": (
+        {"_step": [1, 2, 3] * 2, "step": [0, 1, 2] * 2},
+        *("tokens", 1000 * 64 * 2048, "train/global_step*batch_size*sequence_length"),
+    ),
+    "MLflow's settings have a prefix": (
+        {"params": None, "params.params": 1e8},
+        *("params", 1e8, "params.params"),
+    ),
+    "W&B's settings have a prefix": (
+        {"params": None, "config.params": 1e8},
+        *("params", 1e8, "config.params"),
+    ),
+    "routers that log nothing add nothing": (
+        {"output_router_logits": False},
+        *("losses", 3.4, "eval/loss"),
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", TAKEN)
+def test_what_is_meant_is_taken_without_a_warning(fact: str) -> None:
+    changes, field, value, taken_from = TAKEN[fact]
+    table = read(changed(**changes))
+    found = getattr(table.runs[0], field)
+    assert (found if np.isscalar(found) else found[0]) == pytest.approx(value)
+    assert table.read[0].columns["loss" if field == "losses" else field] == taken_from
+    assert table.warnings == ()
+    rates = [3e-4, 6e-4]
+    assert [run.learning_rate for run in table.runs] == rates
+
+
+TWO_LOSSES = "--column loss=eval/loss or --column loss=val/loss"
+REFUSED: Mapping[str, tuple[Mapping[str, Any], *tuple[str, ...]]] = {
+    # What LOGGED has else or besides, and what the message says.
+    "two losses that differ": (
+        {"val/loss": [3.41, 3.2, 3.0, 3.5, 3.3, 3.1]},
+        "log.csv: row 2, column loss: eval/loss (3.4) and val/loss (3.41) could both be it",
+        TWO_LOSSES,
+    ),
+    "two losses in different rows": (
+        {"eval/loss": [3.4, "", 3.0, 3.5, "", 3.1], "val/loss": ["", 3.2, "", "", 3.3, ""]},
+        TWO_LOSSES,
+    ),
+    "the mean training loss of a trainer": (
+        {"eval/loss": None, "train/train_loss": LOSSES},
+        *("column loss: missing", "did you mean train/train_loss?"),
+    ),
+    "losses that end with NaN in every run": (
+        {"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]},
+        "row 4, column loss: every run has a loss of NaN",
+    ),
+    **{
+        f"the batch of one device beside {', '.join(known) or 'nothing'}": (
+            {"batch_size": None, "per_device_train_batch_size": 8, **known},
+            "per_device_train_batch_size is the batch of one device: give the sequences per",
+            "--column 'batch_size=per_device_train_batch_size*",
+        )
+        for known in (
+            dict[str, int](),
+            {"gradient_accumulation_steps": 4},
+            {"world_size": 4},
+            {"gradient_accumulation_steps": 2, "world_size": 4, "num_gpus": 8},
+        )
+    },
+    "a batch size of another name": (
+        {"batch_size": None, "bs": 64, "micro_batch": 8},
+        "column batch_size: missing; found run",
+    ),
+    "two batch sizes": ({"global_batch_size": 512}, "could both be it"),
+    "nanochat's learning rates of each kind of matrix": (
+        {"learning_rate": None, "matrix_lr": 0.02, "embedding_lr": 0.3},
+        *("column learning_rate: missing", "matrix_lr or embedding_lr"),
+    ),
+    "names of runs in another column": (
+        {
+            "run": None,
+            "learning_rate": None,
+            "lr": RISING,
+            "experiment": [*"xyzuvw"],
+            "train/global_step": [1, 2, 3, 4, 5, 6],
+        },
+        *("column run: missing", "--column run=experiment"),
+    ),
+    "neither names of runs nor steps": (
+        {"run": None, "tokens": [1e9, 2e9, 4e9] * 2, "train/global_step": None},
+        "column run: missing",
+    ),
+    "a setting among metrics": (
+        {"params": None, "metrics.params": 1e8},
+        "column params: missing",
+    ),
+    "a loss among settings": (
+        {"eval/loss": None, "params.eval_loss": LOSSES},
+        "column loss: missing",
+    ),
+    "dictionaries, as in the table that W&B's documentation of its API makes": (
+        {
+            **dict.fromkeys(LOGGED),
+            "summary": "{'eval/loss': 3.0}",
+            "config": "{'lr': 1}",
+            "name": [*"abcdef"],
+        },
+        "summary and config are dictionaries: write each of their entries as a column",
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", REFUSED)
+def test_what_could_be_another_thing_is_refused(fact: str) -> None:
+    changes, *says = REFUSED[fact]
+    message = refusal(changed(**changes))
+    assert [words for words in says if words not in message] == []
+
+
+OF_SEVERAL_TEXTS = {
+    "eval/c4_loss": LOSSES,
+    "validation/code/loss": LOSSES,
+    "interval_loss": LOSSES,
+}
+"""The HF Trainer has a loss for each of its data sets."""
+TRAINING = "loss: train/loss is a loss on training data: a held-out loss may have its optimum"
+TEXTS = "eval/c4_loss, validation/code/loss may be held-out losses: --column loss=eval/c4_loss"
+DOUBTED: Sequence[tuple[Mapping[str, Any], *tuple[str, ...]]] = [
+    # What LOGGED has else or besides, and each warning.
+    ({"eval/loss": None, "train/loss": LOSSES}, TRAINING),
+    (OF_SEVERAL_TEXTS, TEXTS),
+    ({"eval/loss": None, "train/loss": LOSSES, **OF_SEVERAL_TEXTS}, TRAINING, TEXTS),
+    (
+        {"learning_rate": None, "train/learning_rate": [3e-4, 2e-4, 3e-5, 6e-4, 5e-4, 6e-5]},
+        "falls from its first value in 2 runs, such as a: if its peak came before",
+    ),
+    (
+        {"train/global_step": None, "_step": STEPS},
+        "_step counts W&B's log calls unless the trainer passes step=",
+    ),
+    (
+        {"train/global_step": None, "step": STEPS, "timestamp": "t"},
+        "step counts Trackio's log calls unless",
+    ),
+    (
+        {"params": None, "model/num_parameters": 1e8},
+        "params: model/num_parameters may count the embedding lookup too",
+    ),
+    ({"output_router_logits": True}, "output_router_logits is true"),
+    ({"output_router_logits": "true"}, "compare runs of equal accumulation"),
+    (
+        {"label_smoothing_factor": 0.1},
+        "label_smoothing_factor is 0.1: eval/loss may have label smoothing in it",
+    ),
+    ({"params.label_smoothing": "0.05"}, "label_smoothing is 0.05"),
+    ({"train_module.z_loss_multiplier": 1e-5}, "may have a z-loss in it"),
+    ({"softmax_auxiliary_loss": "True"}, "bring the cross entropy alone"),
+]
+
+
+@pytest.mark.parametrize("row", DOUBTED, ids=lambda row: row[1])
+def test_what_is_in_doubt_is_taken_with_a_warning(
+    row: tuple[Mapping[str, Any], *tuple[str, ...]],
+) -> None:
+    changes, *says = row
+    warnings = read(changed(**changes)).warnings
+    assert all(words in warning for words, warning in zip(says, warnings, strict=True))
+
+
+@pytest.mark.parametrize("off", [0, 0.0, "0.0", False, "null", ""])
+def test_a_setting_that_adds_nothing_to_the_loss_is_no_reason_for_a_warning(off: object) -> None:
+    names = ("label_smoothing_factor", "params.label_smoothing", "softmax_auxiliary_loss")
+    assert not read(changed(**dict.fromkeys(names, off))).warnings
+
+
 # ------------------------------------------------------------------------------------- losses
-
-
-def test_two_columns_that_may_both_be_the_loss_are_an_error_with_both_options() -> None:
-    words = refusal(changed(**{"val/loss": [3.41, 3.2, 3.0, 3.5, 3.3, 3.1]}))
-    assert words.startswith(
-        "log.csv: row 2, column loss: eval/loss (3.4) and val/loss (3.41) could both be it"
-    )
-    assert "--column loss=eval/loss or --column loss=val/loss" in words
-
-
-def test_two_losses_in_different_rows_are_an_error_too() -> None:
-    columns = changed(
-        **{
-            "eval/loss": [3.4, "", 3.0, 3.5, "", 3.1],
-            "val/loss": ["", 3.2, "", "", 3.3, ""],
-        }
-    )
-    assert "--column loss=eval/loss or --column loss=val/loss" in refusal(columns)
-
-
-def test_two_columns_of_one_value_are_no_question() -> None:
-    same = changed(**{"val/loss": LOGGED["eval/loss"]})
-    assert read(same).read[0].columns["loss"] == "eval/loss"
 
 
 def test_the_option_settles_it() -> None:
     columns = changed(**{"val/loss": [4.0, 3.9, 3.8, 4.1, 3.9, 3.7]})
     table = read(columns, naming_of(["loss=val/loss"]))
     assert table.runs[0].losses.tolist() == [4.0, 3.9, 3.8]
-
-
-def test_a_held_out_loss_comes_before_a_training_loss() -> None:
-    columns = changed(**{"train/loss": [3.0] * 6, "loss": [2.9] * 6})
-    assert read(columns).read[0].columns["loss"] == "eval/loss"
 
 
 def test_our_own_columns_with_a_held_out_loss_beside_them_say_which_loss_is_meant() -> None:
@@ -143,15 +346,6 @@ def test_our_own_columns_with_a_held_out_loss_beside_them_say_which_loss_is_mean
         assert read(other, naming).read[0].columns["loss"] == name
 
 
-def test_a_training_loss_is_taken_with_a_warning() -> None:
-    columns = changed(**{"eval/loss": None, "train/loss": LOGGED["eval/loss"]})
-    (warning,) = read(columns).warnings
-    assert (
-        "loss: train/loss is a loss on training data: a held-out loss may have its optimum"
-        in warning
-    )
-
-
 @pytest.mark.parametrize("given", ["sequence_length=4096", "params=2e8"])
 def test_our_own_columns_mean_what_they_say_beside_an_option_too(given: str) -> None:
     """An option replaces or adds one column; loss, flops and seed are still those of this project."""
@@ -164,27 +358,6 @@ def test_our_own_columns_mean_what_they_say_beside_an_option_too(given: str) -> 
     assert table.warnings == ()
     assert table.runs[0].flops_per_token == 9e8
     assert [run.seed for run in table.runs] == ["1", "2"]
-
-
-@pytest.mark.parametrize("taken", ["train/loss", "eval/loss"])
-def test_held_out_losses_of_several_texts_are_named_where_another_loss_is_taken(
-    taken: str,
-) -> None:
-    """The HF Trainer has one for each of its data sets."""
-    losses = LOGGED["eval/loss"]
-    each = {"eval/c4_loss": losses, "validation/code/loss": losses, "interval_loss": losses}
-    columns = changed(**{"eval/loss": None, taken: losses, **each})
-    warnings = read(columns).warnings
-    (words,) = [warning for warning in warnings if "may be held-out losses" in warning]
-    assert words.endswith(
-        "eval/c4_loss, validation/code/loss may be held-out losses: --column loss=eval/c4_loss takes one"
-    )
-
-
-def test_the_mean_training_loss_of_a_trainer_is_not_known() -> None:
-    words = refusal(changed(**{"eval/loss": None, "train/train_loss": LOGGED["eval/loss"]}))
-    assert "column loss: missing" in words
-    assert "did you mean train/train_loss?" in words
 
 
 @pytest.mark.parametrize("training", [None, [3.0] * 6])
@@ -239,11 +412,6 @@ def test_a_run_that_alone_ends_in_nan_is_in_doubt_where_nan_is_also_what_is_miss
     assert everywhere.warnings == ()
 
 
-def test_losses_that_end_with_nan_in_every_run_are_refused() -> None:
-    words = refusal(changed(**{"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]}))
-    assert "row 4, column loss: every run has a loss of NaN" in words
-
-
 def test_nan_in_parquet_may_be_missing_and_is_refused(tmp_path: Path) -> None:
     columns = changed(**{"eval/loss": [3.4, 3.2, 3.0, 3.5, 3.3, math.nan], "global_step": None})
     path = tmp_path / "log.parquet"
@@ -286,34 +454,6 @@ def test_a_batch_size_beside_devices_or_accumulation_is_not_trusted(name: str) -
     )
 
 
-@pytest.mark.parametrize("known", [(), ("gradient_accumulation_steps",), ("world_size",)])
-def test_the_batch_of_one_device_is_refused_without_devices_and_accumulation(
-    known: Sequence[str],
-) -> None:
-    columns = changed(
-        batch_size=None, per_device_train_batch_size=[8] * 6, **{name: [4] * 6 for name in known}
-    )
-    words = refusal(columns)
-    assert (
-        "per_device_train_batch_size is the batch of one device: give the sequences per optimizer step"
-        in words
-    )
-    assert "--column 'batch_size=per_device_train_batch_size*" in words
-
-
-def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> None:
-    columns = changed(
-        PER_DEVICE,
-        world_size=[4] * 6,
-    )
-    table = read(columns)
-    assert table.runs[0].batch_size == 64
-    assert (
-        table.read[0].columns["batch_size"]
-        == "per_device_train_batch_size*gradient_accumulation_steps*world_size"
-    )
-
-
 @pytest.mark.parametrize(
     "name", ["num_nodes", "nnodes", "tensor_model_parallel_size", "pipeline_model_parallel_size"]
 )
@@ -329,24 +469,6 @@ def test_devices_of_one_node_and_those_that_share_a_batch_are_not_all_devices(na
     assert read(changed(columns, **{name: [1] * 6})).runs[0].batch_size == 64
 
 
-def test_a_world_size_counts_the_devices_of_all_nodes() -> None:
-    columns = changed(
-        PER_DEVICE,
-        world_size=[4] * 6,
-        num_nodes=[2] * 6,
-    )
-    assert read(columns).runs[0].batch_size == 64
-
-
-def test_two_counts_of_devices_are_refused() -> None:
-    columns = changed(
-        PER_DEVICE,
-        world_size=[4] * 6,
-        num_gpus=[8] * 6,
-    )
-    assert "is the batch of one device" in refusal(columns)
-
-
 def test_all_that_is_to_be_done_about_a_table_is_said_at_once() -> None:
     """A runs table of the HF Trainer at W&B."""
     columns = one_row_each(
@@ -357,16 +479,6 @@ def test_all_that_is_to_be_done_about_a_table_is_said_at_once() -> None:
     assert "batch_size: per_device_train_batch_size is the batch of one device" in words
     assert "loss: eval/loss (3.0) and val/loss (9.0) could both be it" in words
     assert "also missing: sequence_length (--column sequence_length=EXPRESSION)" in words
-
-
-def test_a_batch_size_in_tokens_of_nanochat_is_divided_by_its_sequence_length() -> None:
-    columns = changed(
-        batch_size=None, sequence_length=None, total_batch_size=[524288] * 6, max_seq_len=[2048] * 6,
-        device_batch_size=[32] * 6,
-    )  # fmt: skip
-    table = read(columns)
-    assert table.runs[0].batch_size == 256
-    assert table.read[0].columns["batch_size"] == "total_batch_size/sequence_length"
 
 
 def test_settings_that_a_log_has_in_its_first_row_are_those_of_the_run() -> None:
@@ -387,40 +499,7 @@ def test_nan_of_an_expression_has_diverged_too() -> None:
     assert [run.diverged for run in table.runs] == [False, True]
 
 
-def test_a_batch_size_of_another_name_is_not_guessed() -> None:
-    words = refusal(changed(batch_size=None, bs=[64] * 6, micro_batch=[8] * 6))
-    assert "column batch_size: missing; found run" in words
-
-
-def test_a_micro_batch_and_a_global_one_are_told_apart() -> None:
-    assert "could both be it" in refusal(changed(global_batch_size=[512] * 6))
-    both = changed(batch_size=None, global_batch_size=[512] * 6, micro_batch_size=[8] * 6)
-    assert read(both).runs[0].batch_size == 512
-
-
 # ----------------------------------------------------------------------------- learning rates
-
-RISING = [1e-5, 3e-4, 3e-5, 1e-5, 6e-4, 6e-5]
-
-
-def test_a_schedule_is_taken_at_its_peak_and_that_is_said() -> None:
-    table = read(changed(learning_rate=None, **{"train/learning_rate": RISING}))
-    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
-    assert table.read[0].columns["learning_rate"] == "peak of train/learning_rate"
-    assert table.warnings == ()
-
-
-def test_the_peak_may_be_in_a_row_without_a_loss() -> None:
-    table = read(
-        changed(learning_rate=None, **{"lr": RISING, "eval/loss": [3.4, "", 3.0, 3.5, "", 3.1]})
-    )
-    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
-
-
-def test_a_schedule_that_falls_from_its_first_value_is_in_doubt() -> None:
-    falling = [3e-4, 2e-4, 3e-5, 6e-4, 5e-4, 6e-5]
-    (warning,) = read(changed(learning_rate=None, **{"train/learning_rate": falling})).warnings
-    assert "falls from its first value in 2 runs, such as a: if its peak came before" in warning
 
 
 def one_row_each(**changes: Any) -> dict[str, Sequence[Any]]:
@@ -467,21 +546,7 @@ def test_lr_with_one_value_for_each_run_is_taken_with_a_warning() -> None:
     )
 
 
-def test_several_learning_rates_of_one_optimizer_are_not_chosen_from() -> None:
-    """nanochat has one for each kind of matrix."""
-    columns = changed(learning_rate=None, matrix_lr=[0.02] * 6, embedding_lr=[0.3] * 6)
-    words = refusal(columns)
-    assert "column learning_rate: missing" in words
-    assert "matrix_lr or embedding_lr" in words
-
-
 # ------------------------------------------------------------------------------ tokens and runs
-
-
-def test_tokens_that_are_logged_come_before_steps() -> None:
-    tokens = [1e9, 2e9, 4e9] * 2
-    table = read(changed(**{"train/num_input_tokens_seen": tokens, "train/global_step": None}))
-    assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
 
 
 @pytest.mark.parametrize("factor", [8, 1 / 8])
@@ -494,13 +559,6 @@ def test_tokens_and_steps_that_differ_by_a_whole_factor_are_refused(factor: floa
     assert f"8 times {'fewer' if factor > 1 else 'as many'}" in words
     assert "--column tokens=n_tokens_seen, or --column batch_size=EXPRESSION" in words
     assert read(columns, naming_of(["tokens=n_tokens_seen"])).runs[0].tokens[0] == tokens[0]
-
-
-@pytest.mark.parametrize("factor", [1.0, 0.93, 0.6])
-def test_tokens_without_padding_are_fewer_than_those_of_the_steps(factor: float) -> None:
-    tokens = [n * 64 * 2048 * factor for n in (1000, 2000, 4000)] * 2
-    table = read(changed(n_tokens_seen=tokens))
-    assert table.runs[0].tokens[0] == pytest.approx(tokens[0])
 
 
 BETWEEN = {
@@ -530,36 +588,6 @@ def test_steps_that_the_tokens_of_other_rows_contradict_are_refused(step: str) -
     assert "*SEQUENCES*sequence_length' with those of one forward pass" in words
     table = read(columns, naming_of([f"tokens={product}*8*sequence_length"]))
     assert table.runs[0].tokens[0] == (1000 * 8 - 1) * 8 * 2048
-
-
-@pytest.mark.parametrize("written", [True, "True", "true"])
-def test_a_loss_with_that_of_the_routers_in_it_is_warned_of(written: object) -> None:
-    (warning,) = read(changed(output_router_logits=[written] * 6)).warnings
-    assert "output_router_logits is true" in warning
-    assert "compare runs of equal accumulation" in warning
-    assert not read(changed(output_router_logits=[False] * 6)).warnings
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        (
-            "label_smoothing_factor",
-            0.1,
-            "label_smoothing_factor is 0.1: eval/loss may have label smoothing in it",
-        ),
-        ("params.label_smoothing", "0.05", "label_smoothing is 0.05"),
-        ("train_module.z_loss_multiplier", 1e-5, "may have a z-loss in it"),
-        ("softmax_auxiliary_loss", "True", "bring the cross entropy alone"),
-    ],
-)
-def test_a_loss_that_may_be_more_than_the_cross_entropy_is_warned_of(
-    name: str, value: object, words: str
-) -> None:
-    (warning,) = read(changed(**{name: [value] * 6})).warnings
-    assert words in warning
-    for off in (0, 0.0, "0.0", False, "null", None, ""):
-        assert not read(changed(**{name: [off] * 6})).warnings
 
 
 def test_a_resumed_run_that_counted_from_0_again_is_refused() -> None:
@@ -608,18 +636,6 @@ def test_runs_of_a_few_steps_are_in_doubt(tokens: Sequence[float]) -> None:
     )
 
 
-def test_iterations_of_nanogpt_come_before_the_count_of_the_tracker() -> None:
-    columns = changed(
-        **{"train/global_step": None, "iter": [250, 500, 750] * 2, "_step": [0, 1, 2] * 2}
-    )
-    assert read(columns).runs[0].tokens[0] == 250 * 64 * 2048
-
-
-def test_a_step_of_the_trainer_comes_before_the_count_of_the_tracker() -> None:
-    table = read(changed(_step=[1, 2, 3] * 2, step=[0, 1, 2] * 2))
-    assert table.runs[0].tokens[0] == 1000 * 64 * 2048
-
-
 @pytest.mark.parametrize("name", ["_step", "Step", "step"])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_count_of_log_calls_is_not_taken_for_steps(name: str, first: int) -> None:
@@ -629,38 +645,10 @@ def test_a_count_of_log_calls_is_not_taken_for_steps(name: str, first: int) -> N
     assert f"--column 'tokens={name}*batch_size*sequence_length'" in words
 
 
-def test_steps_of_wandb_that_may_be_log_calls_are_taken_with_a_warning() -> None:
-    columns = changed(**{"train/global_step": None, "_step": LOGGED["train/global_step"]})
-    (warning,) = read(columns).warnings
-    assert "_step counts W&B's log calls unless the trainer passes step=" in warning
-
-
-def test_the_count_of_log_calls_of_trackio_is_in_doubt() -> None:
-    columns = changed(
-        **{"train/global_step": None, "step": LOGGED["train/global_step"], "timestamp": ["t"] * 6}
-    )
-    (warning,) = read(columns).warnings
-    assert "step counts Trackio's log calls unless" in warning
-
-
 def test_the_history_of_one_run_has_its_file_s_name() -> None:
     columns = {name: cells[:3] for name, cells in changed(run=None).items()}
     (run,) = read(columns, source="logs/n100m-lr3e-4.csv").runs
     assert run.name == "n100m-lr3e-4"
-
-
-def test_a_table_of_several_runs_is_not_taken_for_one() -> None:
-    names = ["x", "y", "z", "u", "v", "w"]
-    columns = changed(run=None, learning_rate=None, experiment=names, lr=RISING)
-    columns["train/global_step"] = [1, 2, 3, 4, 5, 6]
-    words = refusal(columns)
-    assert "column run: missing" in words
-    assert "--column run=experiment" in words
-
-
-def test_a_table_without_names_of_runs_and_without_steps_is_refused() -> None:
-    words = refusal(changed(run=None, tokens=[1e9, 2e9, 4e9] * 2, **{"train/global_step": None}))
-    assert "column run: missing" in words
 
 
 def test_two_runs_of_one_displayed_name_are_not_one_run() -> None:
@@ -672,25 +660,6 @@ def test_two_runs_of_one_displayed_name_are_not_one_run() -> None:
     assert "--column run=ID, or --column run=Name if one run was resumed" in words
     assert [run.name for run in read(columns, naming_of(["run=ID"])).runs] == ["x", "y"]
     assert [run.name for run in read(columns, naming_of(["run=Name"])).runs] == ["t"]
-
-
-@pytest.mark.parametrize("name", ["params.params", "config.params"])
-def test_prefixes_of_settings_are_known(name: str) -> None:
-    table = read(changed(**{"params": None, name: [1e8] * 6}))
-    assert table.runs[0].params == 1e8
-
-
-def test_a_setting_is_not_read_from_a_metric_nor_a_loss_from_a_setting() -> None:
-    assert "column params: missing" in refusal(
-        changed(**{"params": None, "metrics.params": [1e8] * 6})
-    )
-    words = refusal(changed(**{"eval/loss": None, "params.eval_loss": LOGGED["eval/loss"]}))
-    assert "column loss: missing" in words
-
-
-def test_a_count_of_all_parameters_is_taken_with_a_warning() -> None:
-    (warning,) = read(changed(**{"params": None, "model/num_parameters": [1e8] * 6})).warnings
-    assert "params: model/num_parameters may count the embedding lookup too" in warning
 
 
 def test_columns_that_tools_use_in_other_senses_are_not_taken() -> None:
@@ -707,19 +676,6 @@ def test_columns_that_tools_use_in_other_senses_are_not_taken() -> None:
 def test_an_optimizer_in_a_few_rows_is_that_of_the_run() -> None:
     table = read(changed(optimizer=["AdamW", "", "", "Muon", "", ""]))
     assert [run.optimizer for run in table.runs] == ["AdamW", "Muon"]
-
-
-def test_dictionaries_in_cells_are_said_to_be_no_columns() -> None:
-    """The table that W&B's documentation of its API makes."""
-    columns = {
-        "summary": ["{'eval/loss': 3.0}"] * 2,
-        "config": ["{'lr': 1}"] * 2,
-        "name": ["a", "b"],
-    }
-    assert (
-        "summary and config are dictionaries: write each of their entries as a column"
-        in refusal(columns)
-    )
 
 
 # ---------------------------------------------------------------------------------- settings
