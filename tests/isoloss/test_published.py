@@ -62,6 +62,9 @@ def test_deepseek_answers_in_tokens_from_compute_alone() -> None:
         ("step-law", 1e21, None, "active parameters"),
         ("cpt-dense", 1e18, None, "no run could use"),
         ("cpt-moe", 1e18, None, "no run could use"),
+        ("deepseek", 1e31, 1e9, "no run could use"),
+        ("porian", 1e60, 1e9, "no run could use"),
+        ("porian", 1e9, 1e9, "no run could use"),  # its step would be longer than the run
         ("deepseek", 0.0, None, "positive and finite"),
         ("deepseek", math.inf, None, "positive and finite"),
         ("step-law", 1e21, math.nan, "positive and finite"),

@@ -40,14 +40,6 @@ def test_fitted_laws_are_one_json_object_of_the_promised_shape(
     assert halved == ["batch_size"], "the true learning rate has a trend, the batch size none"
 
 
-def test_the_file_written_is_what_predict_reads(
-    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "new" / "laws.json"
-    assert isoloss("fit", synthetic_table, "--out", out).code == 0
-    assert isoloss("predict", out, "--total-flops", "3e19", "--json").code == 0
-
-
 def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def desk(
         )
     )
     (folder / "utf16.csv").write_bytes(text.encode("utf-16"))
+    (folder / "link.csv").symlink_to("runs.csv")
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text(text.splitlines()[0] + "\n")
     (folder / "binary.csv").write_bytes(bytes(range(256)))
@@ -150,6 +151,9 @@ COMMANDS = [
     ("fit runs.csv --bootstrap-samples many", "--bootstrap-samples many", "a whole number"),
     ("fit runs.csv --exclude nobody", "run nobody", "check its spelling"),
     ("fit runs.csv --out runs.csv", "--out runs.csv", "name another one"),
+    ("fit length.csv --settings runs.csv --out runs.csv", "--out runs.csv", "name another one"),
+    ("fit runs.csv --out link.csv", "--out link.csv", "name another one"),
+    ("report laws.json --runs file://runs.csv --out runs.csv", "--out runs.csv", "name another one"),
     ("fit runs.csv --out .", ".", "name a file"),
     ("fit runs.csv --irreducable-loss 1", "--irreducable-loss", "--irreducible-loss"),
     ("fit runs.csv --column loss=val", "--column loss=val", "found run, params"),

@@ -123,7 +123,7 @@ def test_a_plan_counts_points_tokens_flops_and_hours(plan: Plan) -> None:
         assert size["warmup_tokens"] == 500_000_000  # as the manifest says
         assert size["executed_flops"] > size["flops"]
     assert document["flops_convention"] == "6ND"
-    for absent in ("saving", "search"):
+    for absent in ("saving", "search", "outlook"):
         assert document[absent] is None
     assert document["placed"] == []
 
@@ -575,11 +575,6 @@ def test_a_domain_named_by_a_word_that_kubernetes_does_not_take_for_text_is_refu
     assert "data.domains[0].name" in message
 
 
-def test_a_key_that_is_merged_may_be_given_again() -> None:
-    text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
-    assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
-
-
 def test_learning_rates_in_another_unit_are_a_warning(plan: Plan) -> None:
     path = plan.changed(('["1e-4", "2e-4", "5e-4"]', '["1", "2", "5"]'))
     (warning,) = plan.document(path)["warnings"]
@@ -637,10 +632,3 @@ def test_the_plan_says_what_the_answer_is_expected_to_lose_and_what_would_change
     nats, share = found["expected_regret"], 100 * found["expected_regret_share"]
     assert f"expected to lose {nats:.2g} nats, worth {share:.2g}% more compute" in out
     assert "A published law costs nothing" in out
-
-
-def test_without_a_target_nothing_is_said_of_regret(isoloss: Isoloss) -> None:
-    assert isoloss("plan", EXAMPLE, "--json").document["outlook"] is None
-    assert "expected to lose" not in isoloss("plan", EXAMPLE).words.replace(
-        "show what its answer is expected to lose", ""
-    )

@@ -78,12 +78,6 @@ def test_what_json_says_of_published_laws_is_printed_below_their_rows(predict: I
         assert f"note: {each}" in below
 
 
-def test_a_total_compute_that_is_given_has_no_interval(predict: Isoloss) -> None:
-    printed = predict("--total-flops", "1e20", "--params", "1e9").out
-    assert "1e20 (given)" in printed
-    assert "[1e20, 1e20]" not in printed
-
-
 def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_that_is_said(
     predict: Isoloss,
 ) -> None:
@@ -93,14 +87,6 @@ def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_tha
         assert sum("that of a run from scratch" in each for each in words) == 1
     of_a_checkpoint = predict(*QUESTION, "--json").document["warnings"]
     assert not any("that of a run from scratch" in each for each in of_a_checkpoint)
-
-
-def test_batch_sizes_within_a_tolerance_are_printed(predict: Isoloss) -> None:
-    asked = (*QUESTION, "--composition-error", "0", "0", "--batch-size-tolerance", "0.02")
-    document = predict(*asked, "--json").document
-    within = document["affordable"]
-    assert within["smallest"] < document["batch_size"]["value"] < within["largest"]
-    assert "batch sizes within 0.02 nats" in predict(*asked).out
 
 
 def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(predict: Isoloss) -> None:
@@ -325,20 +311,6 @@ def test_a_published_law_refuses_sequences_longer_than_its_batch(isoloss: Isolos
     assert "less than one sequence of 1000000 tokens" in refusal["message"]
 
 
-@pytest.mark.parametrize(
-    ("name", "flops"),
-    [("deepseek", "1e31"), ("porian", "1e60"), ("porian", "1e9"), ("cpt-dense", "1e18")],
-)
-def test_a_published_law_refuses_a_total_that_no_run_has(
-    isoloss: Isoloss, name: str, flops: str
-) -> None:
-    """At 1e9 FLOPs a step of the law's batch size would be longer than the run."""
-    asked = ("--total-flops", flops, "--params", "1e9", "--json")
-    ended = isoloss("predict", f"published:{name}", *asked)
-    assert ended.code == 3
-    assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
-
-
 def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
     ended = isoloss("predict", "published:cpt-dense", *QUESTION, "--json")
     assert ended.code == 3
@@ -401,17 +373,6 @@ def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
     assert ended.code in (0, 2, 3)
     expected = {0: "learning_rate", 2: "error", 3: "refused"}[ended.code]
     assert expected in document
-
-
-def test_the_error_of_the_composition_is_the_one_that_is_given(predict: Isoloss) -> None:
-    def reported(*error: str) -> list[str]:
-        warnings = predict(*QUESTION, *error, "--json").document["warnings"]
-        return [each for each in warnings if "the error of this rule" in each]
-
-    assert reported("--composition-error", "0", "0") == []
-    (given,) = reported("--composition-error", "0.4", "0.2")
-    assert "1.49 in the learning rate and 1.22 in the batch size" in given
-    assert "56 tiny checkpoints" in reported()[0]
 
 
 def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_path: Path) -> None:

@@ -219,14 +219,16 @@ def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store
     assert "sweep: BadData: why" in isoloss("watch", store.uri, "--once").out
 
 
-def test_a_program_gets_what_the_screen_shows(
-    isoloss: Isoloss, put_in_cluster: PutInCluster
+def test_a_program_gets_what_the_screen_shows_of_a_cluster_through_kubectl(
+    isoloss: Isoloss, tmp_path: Path, put_in_cluster: PutInCluster
 ) -> None:
     """The reason beside the message, and the laws in words."""
     law = {"status": "Provisional", "formula": "LR = 0.002 * L^0.8"}
     stalled = ("Stalled", "True", "BadData"), ("Ready", "False", "BadData")
     put_in_cluster(scalingsweep__dense=resource(*stalled, learningRateLaw=law))
-    found = isoloss("watch", "ssweep/dense", "--json").document
+    found = isoloss("watch", "ssweep/dense", "-n", "research", "--json").document
+    called = (tmp_path / "calls").read_text()
+    assert called.startswith("get scalingsweep.isoloss.dev dense --namespace research -o json")
     assert (found["ready"], found["stalled"], found["stalled_reason"]) == (False, "why", "BadData")
     assert found["laws"] == ["learning rate: Provisional LR = 0.002 * L^0.8"]
 
@@ -292,24 +294,6 @@ def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store
 
 
 # ------------------------------------------------------------------------------- a cluster
-
-
-def test_a_sweep_in_a_cluster_is_read_through_kubectl(
-    isoloss: Isoloss, tmp_path: Path, put_in_cluster: PutInCluster
-) -> None:
-    sweep = resource(
-        ("Ready", "False", "Training"),
-        points={"total": 21, "succeeded": 5, "active": 2},
-        sizes=SIZES,
-    )
-    put_in_cluster(scalingsweep__dense=sweep)
-    ended = isoloss("watch", "scalingsweep/dense", "-n", "research", "--once")
-    assert ended.code == 0
-    assert ended.out.startswith("points 5/21, 2 active, Training\n")
-    assert "best 2.5650" in ended.out
-    assert "sweep: Training: why" in ended.out
-    called = (tmp_path / "calls").read_text()
-    assert called.startswith("get scalingsweep.isoloss.dev dense --namespace research -o json")
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(

@@ -123,33 +123,6 @@ def test_standard_output_that_is_full_is_said_in_a_sentence(arguments: tuple[str
     assert ended.stderr == b"isoloss: standard output: No space left on device\n"
 
 
-def test_laws_are_not_written_over_the_runs_that_they_are_fitted_to(
-    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
-) -> None:
-    link = tmp_path / "other-name.csv"
-    link.symlink_to(synthetic_table)
-    before = synthetic_table.read_bytes()
-    for out in (synthetic_table, link):
-        ended = isoloss("fit", synthetic_table, "--out", out, "--json")
-        assert ended.code == 2
-        assert f"--out {out}: this file is read by the command" in str(ended.document["error"])
-    assert synthetic_table.read_bytes() == before
-
-
-@pytest.mark.parametrize("which", ["laws", "runs"])
-def test_a_report_is_not_written_over_what_it_reports(
-    which: str, isoloss: Isoloss, synthetic_laws: Path, synthetic_table: Path
-) -> None:
-    files = {"laws": synthetic_laws, "runs": synthetic_table}
-    before = files[which].read_bytes()
-    ended = isoloss(
-        *("report", files["laws"], "--runs", f"file://{files['runs']}"),
-        *("--out", files[which], "--json"),
-    )
-    assert "--out" in ended.error
-    assert files[which].read_bytes() == before
-
-
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
     isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path

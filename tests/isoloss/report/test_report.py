@@ -286,12 +286,6 @@ def test_axes_carry_units(figures: ReportFigures) -> None:
     } <= labels
 
 
-def test_figures_are_also_png(figures: ReportFigures) -> None:
-    files = png_files(figures)
-    assert set(files) == {"answer.png", "laws.png", "iso-loss.png", "trajectories.png"}
-    assert all(content.startswith(b"\x89PNG") for content in files.values())
-
-
 def test_the_same_laws_give_the_same_page(
     laws: Laws, runs: tuple[Run, ...], prediction: Prediction, page: str
 ) -> None:

@@ -880,11 +880,3 @@ def test_probes_are_read_as_runs_are_and_that_is_said(
     assert ended.code in (0, 3), ended.err
     assert f"{probes}: loss: held out; as named: run, params" in ended.out
     assert "column loss: missing" in isoloss("validate", synthetic_laws, probes, *question).error
-
-
-def test_laws_are_not_written_over_the_settings(isoloss: Isoloss, tmp_path: Path) -> None:
-    for name, columns in (("log.csv", LOGGED), ("settings.csv", SETTINGS)):
-        (tmp_path / name).write_bytes(content(columns))
-    options = ("--settings", tmp_path / "settings.csv", "--out", tmp_path / "settings.csv")
-    ended = isoloss("fit", tmp_path / "log.csv", *options, "--json")
-    assert "would be overwritten" in ended.error

@@ -25,24 +25,6 @@ def scaled(column: int, factor: float) -> Cells:
     return rows
 
 
-def test_tokens_in_millions_are_blamed_on_tokens() -> None:
-    with pytest.raises(BadTable) as caught:
-        parse_table(as_csv(scaled(TOKENS, 1e-6)), "runs.csv")
-    assert (caught.value.row, caught.value.column) == (2, "tokens")
-    assert "less than one step" in caught.value.message
-    assert "as millions 1e+09" in caught.value.message
-
-
-@pytest.mark.parametrize("cell", ["", "NaN"])
-def test_a_row_without_a_loss_says_what_logs_of_training_need(cell: str) -> None:
-    rows = good_rows()
-    rows[1][LOSS] = cell
-    with pytest.raises(
-        BadTable, match="leave out rows without an evaluation, and mark a run that"
-    ):
-        parse_table(as_csv(rows), "runs.csv")
-
-
 def test_all_missing_columns_are_named_at_once() -> None:
     header = ["run", "n", "bs", *HEADER[3:]]
     with pytest.raises(BadTable, match="columns missing: params, batch_size; found run, n, bs"):
