@@ -51,11 +51,6 @@ def charges(attempts: Attempts, template: str) -> int:
     )
 
 
-def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
-    """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
-    return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
-
-
 # ------------------------------------------------------------------- what an ending does to attempts
 
 

@@ -34,10 +34,10 @@ from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import MAX_BATCH_SIZE, WARMUP_MULTIPLE, PointProgress
 from isoloss_operator import api
 from isoloss_operator.api import SweepBudget
-from isoloss_operator.decide.attempts import Costs, end_recorded, next_attempt, planned
+from isoloss_operator.decide.attempts import Costs, end_recorded, planned
 from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.fits import FitOutcome, PointDecision, SearchRequest, SearchStep
-from isoloss_operator.decide.jobs import named_wait, not_before, train_request
+from isoloss_operator.decide.jobs import named_wait, next_attempt, not_before, train_request
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobRequest, Quarantine
 from isoloss_operator.decide.reasons import Finding
@@ -351,32 +351,24 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     due, later = _by_delay(pending[:count], records, observed.now)
     waits = tuple(wait for job in tasks.active if (wait := named_wait(job)))
-    starts = tuple(_request_of(point, records[point.key], tasks) for point in due[:free])
+    starts = []
+    for point in due[:free]:
+        attempts, label = records[point.key].attempts, tasks.templates[point.proxy.template_digest]
+        number = next_attempt(attempts, tasks.jobs.get(point.key, ()))
+        starts.append(
+            train_request(observed, tasks.spec, point, attempts, number, tasks.corpus, label)
+        )
     running = (r for r in ledger.points if r.state is PointState.PENDING)
     wanted = sum(record.intent.action is IntentAction.RUN for record in running)
     is_at_work = bool(tasks.active or observed.orphaned_pods or starts or later or unread)
     return Admission(
-        starts=starts,
+        starts=tuple(starts),
         waits=waits,
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
         budget_message=message,
         is_quiet=not is_at_work and wanted == len(pending) - count,
-    )
-
-
-def _request_of(point: PlannedPoint, record: PointRecord, tasks: TaskSet) -> JobRequest:
-    """The Job of its next attempt."""
-    number = next_attempt(record.attempts, tasks.jobs.get(point.key, ()))
-    return train_request(
-        tasks.observed,
-        tasks.spec,
-        point,
-        record.attempts,
-        number,
-        tasks.corpus,
-        tasks.templates[point.proxy.template_digest],
     )
 
 

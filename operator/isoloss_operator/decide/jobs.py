@@ -185,6 +185,11 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
+    """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
+    return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
+
+
 # ----------------------------------------------------------------------------------------- what goes
 
 

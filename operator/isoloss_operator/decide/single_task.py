@@ -23,7 +23,6 @@ from isoloss_operator.decide.attempts import (
     after_result,
     after_stop,
     charges,
-    next_attempt,
     running_costs,
     unplanned_recorded,
 )
@@ -138,7 +137,8 @@ def run(task: SingleTask) -> SinglePass:
     for job in (*task.stopped, *stop):
         attempts = after_stop(attempts, job, now)
     counted = charges(attempts, task.template)
-    starts, due = next_attempt(attempts, task.jobs), jobs.not_before(attempts, task.template, now)
+    starts = jobs.next_attempt(attempts, task.jobs)
+    due = jobs.not_before(attempts, task.template, now)
     active = next((job for job in reversed(task.jobs) if job.holds_a_slot), None)
     wait = None if active is None else jobs.waits_for(active)
     # A Job that has just succeeded and whose result is not there yet.
