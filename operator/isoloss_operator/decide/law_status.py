@@ -42,34 +42,18 @@ def interval_status(
 
 def law_statuses(laws: Laws, *, provisional: bool) -> dict[str, LawStatus]:
     """The three laws, by the names of their fields in a status."""
-    return {
-        "learning_rate_law": hyperparameter_law(laws.learning_rate, provisional=provisional),
-        "batch_size_law": hyperparameter_law(laws.batch_size, provisional=provisional),
-        "loss_compute_law": loss_compute_law(laws, provisional=provisional),
+    rate, batch, loss = laws.learning_rate, laws.batch_size, laws.loss_compute
+    found: dict[str, tuple[HyperparameterLaw | LossComputeLaw, str, str]] = {
+        "learning_rate_law": (rate, hyperparameter_formula(rate), hyperparameter_quality(rate)),
+        "batch_size_law": (batch, hyperparameter_formula(batch), hyperparameter_quality(batch)),
+        "loss_compute_law": (loss, loss_compute_formula(loss), loss_compute_quality(loss)),
     }
-
-
-def hyperparameter_law(law: HyperparameterLaw, *, provisional: bool) -> LawStatus:
-    """The law of the optimal learning rate or batch size."""
-    if law.intercept is None or law.slope is None:
-        return _refused(law.refusal)
-    return LawStatus(
-        status=_state(law, provisional),
-        formula=hyperparameter_formula(law),
-        quality=hyperparameter_quality(law),
-    )
-
-
-def loss_compute_law(laws: Laws, *, provisional: bool) -> LawStatus:
-    """The law of the loss over compute."""
-    law = laws.loss_compute
-    if law.irreducible_loss is None or law.log_alpha is None or law.gamma is None:
-        return _refused(law.refusal)
-    return LawStatus(
-        status=_state(law, provisional),
-        formula=loss_compute_formula(law),
-        quality=loss_compute_quality(law),
-    )
+    return {
+        name: LawStatus(status=_state(law, provisional), formula=formula, quality=quality)
+        if formula
+        else _refused(law.refusal)
+        for name, (law, formula, quality) in found.items()
+    }
 
 
 def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawState:

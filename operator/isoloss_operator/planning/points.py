@@ -256,6 +256,23 @@ def planned_proxy(
     sequences = spec.data.validation.sequences_per_domain
     when = spec.evaluation.model_dump()
     evaluation = records.EvaluationConfig(**when, sequences_per_domain=sequences)
+    base = None
+    if manifest is not None:
+        base = records.PointConfig(
+            data_digest=manifest.digest,
+            mixture=mixture(spec),
+            model=model,
+            optimizer=optimizer,
+            # Every point has its own.
+            learning_rate=1.0,
+            batch_size=1,
+            sequence_length=spec.data.sequence_length,
+            seed=spec.training.seed,
+            evaluation=evaluation,
+            precision=PRECISIONS[spec.training.precision],
+            initial_weights=proxy.checkpoint_uri or None,
+            initial_weights_stamp=stamps.get(proxy.checkpoint_uri, ""),
+        )
     return PlannedProxy(
         index=index,
         name=proxy.name,
@@ -264,9 +281,7 @@ def planned_proxy(
         parameters=parameters,
         warmup_tokens=optimizer.warmup_tokens,
         evaluation=evaluation,
-        base=_base_config(spec, proxy, model, optimizer, evaluation, manifest, stamps)
-        if manifest
-        else None,
+        base=base,
         pod_template=proxy.pod_template,
         nodes=proxy.nodes or 1,
         template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1, secret),
@@ -333,33 +348,6 @@ def mixture(spec: ScalingSweepSpec) -> dict[str, float]:
 
 PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Float32": "float32"}
 """The trainer's words for spec.training.precision: they are part of every content key."""
-
-
-def _base_config(
-    spec: ScalingSweepSpec,
-    proxy: Proxy,
-    model: dict[str, Any],
-    optimizer: records.OptimizerConfig,
-    evaluation: records.EvaluationConfig,
-    manifest: records.DataManifest,
-    stamps: Mapping[str, str],
-) -> records.PointConfig:
-    start = proxy.checkpoint_uri
-    return records.PointConfig(
-        data_digest=manifest.digest,
-        mixture=mixture(spec),
-        model=model,
-        optimizer=optimizer,
-        # Every point has its own.
-        learning_rate=1.0,
-        batch_size=1,
-        sequence_length=spec.data.sequence_length,
-        seed=spec.training.seed,
-        evaluation=evaluation,
-        precision=PRECISIONS[spec.training.precision],
-        initial_weights=start or None,
-        initial_weights_stamp=stamps.get(start, ""),
-    )
 
 
 def _with_grid_point(

@@ -15,11 +15,7 @@ from isoloss_operator.decide.attempts import after_failure, planned
 from isoloss_operator.decide.conditions import texts
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs import Failure, FailureClass, store_label
-from isoloss_operator.decide.law_status import (
-    hyperparameter_law,
-    loss_compute_law,
-    optimum_statuses,
-)
+from isoloss_operator.decide.law_status import law_statuses, optimum_statuses
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.flops import six_nd
@@ -272,15 +268,17 @@ def test_an_unreadable_status_is_written_again() -> None:
 def test_laws_read_as_formulas_with_their_quality() -> None:
     """Fitted, provisional or refused with the engine's words."""
     laws = fitted_laws()
-    rate = hyperparameter_law(laws.learning_rate, provisional=False)
-    batch = hyperparameter_law(laws.batch_size, provisional=True)
+    rate = law_statuses(laws, provisional=False)["learning_rate_law"]
+    provisional = law_statuses(laws, provisional=True)
+    batch, loss = provisional["batch_size_law"], provisional["loss_compute_law"]
     assert (rate.status, batch.status) == ("Fitted", "Provisional")
     assert rate.formula.startswith("LR = ")
-    assert " * C^-" in loss_compute_law(laws, provisional=False).formula
+    assert " * C^-" in loss.formula
     assert "optima" in batch.quality
     refusal = Refusal(RefusalReason.TOO_FEW_SIZES, "Add a size.")
-    refused = refused_laws(refusal, (), FitOptions())
-    shown = hyperparameter_law(refused.batch_size, provisional=False)
+    refused = law_statuses(refused_laws(refusal, (), FitOptions()), provisional=False)
+    assert {law.status for law in refused.values()} == {"Refused"}
+    shown = refused["batch_size_law"]
     assert (shown.reason, shown.message) == ("TooFewSizes", "Add a size.")
     assert 1 <= len(optimum_statuses(laws.frontier, {30_000_000: "small"})) <= 8
 
