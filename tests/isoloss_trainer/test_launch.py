@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -143,7 +144,13 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
     if count == 0:
         assert world.World().joined().on_cpu
         return
-    with pytest.raises(BadConfiguration, match="CUDA_VISIBLE_DEVICES"):
+    too_old = "The NVIDIA driver on your system is too old (found version 12020)"
+
+    def refuse() -> None:
+        raise RuntimeError(too_old)
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    with pytest.raises(BadConfiguration, match=re.escape(too_old) + ".*CUDA_VISIBLE_DEVICES"):
         world.World().joined()
 
 

@@ -3,7 +3,7 @@ at other micro-batches, precisions and numbers of processes."""
 
 import math
 import os
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,36 +206,6 @@ def test_each_layer_compiles_as_one_graph_with_the_same_gradients(
 # ------------------------------------------------------------------------------------- memory
 
 
-def refuse_above(monkeypatch: pytest.MonkeyPatch, sequences: int) -> list[int]:
-    """A device on which more than `sequences` at once do not fit."""
-    tried: list[int] = []
-    original = LanguageModel.summed_loss
-
-    def summed_loss(
-        self: LanguageModel, inputs: torch.Tensor, *others: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        tried.append(len(inputs))
-        if len(inputs) > sequences:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(self, inputs, *others)
-
-    monkeypatch.setattr(LanguageModel, "summed_loss", summed_loss)
-    return tried
-
-
-def test_out_of_memory_halves_the_micro_batch_and_nothing_else(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = point_run(prepared, model=DEEPSEEK)
-    (batch,) = batches(run, 1)
-    reference = point_run(prepared, model=DEEPSEEK, task={"micro_batch_halvings": 2})
-    wanted = float(reference.learner.step(batch, 128).loss)
-    tried = refuse_above(monkeypatch, 1)
-    assert float(run.learner.step(batch, 128).loss) == wanted
-    assert tried == [4, 2, 1, 1, 1, 1]
-    assert torch.equal(part_of(run.learner), part_of(reference.learner))
-
-
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
 def test_layers_computed_twice_give_the_same_bits_and_count_once(
     prepared: Prepared, model: dict[str, Any]
@@ -257,23 +227,6 @@ def test_layers_computed_twice_give_the_same_bits_and_count_once(
     first, second = (run.learner.tensors() for run in runs)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert runs[0].learner.balance.take_load() == runs[1].learner.balance.take_load()
-
-
-def test_what_fits_by_no_other_way_is_computed_twice(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = point_run(prepared)
-    (batch,) = batches(run, 1)
-    original = LanguageModel.summed_loss
-
-    def refuse(self: LanguageModel, inputs: torch.Tensor, *others: Any) -> Any:
-        if not run.learner.recompute:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(self, inputs, *others)
-
-    monkeypatch.setattr(LanguageModel, "summed_loss", refuse)
-    run.learner.step(batch, 128)
-    assert (run.learner.micro_batch, run.learner.recompute) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -347,42 +300,41 @@ def test_computing_with_averaged_weights_exchanges_them_for_a_while(
     assert not torch.equal(losses[0], losses[1])
 
 
-@pytest.mark.parametrize("refused", ["a step", "an evaluation"])
-def test_memory_refused_to_weights_that_are_spread_asks_for_another_start(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
-    """Other processes wait for this one's part in the middle of a step, and cannot be called back."""
-    run = point_run(prepared, precision="bf16")
-    (batch,) = batches(run, 1)
-
-    def refuse(self: LanguageModel, *others: Any) -> Any:
-        raise RuntimeError("CUDA error: out of memory")
-
-    monkeypatch.setattr(LanguageModel, "hidden", refuse)
-    learner, given = run.learner, (batch[:, :-1], batch[:, 1:])
-    call = (
-        partial(learner.step, batch, 128)
-        if refused == "a step"
-        else partial(learner.token_losses, *given)
-    )
-    with pytest.raises(MemoryRefused, match="a micro-batch of 4 does not fit"):
-        call()
+def take_step(learner: Learner, batch: torch.Tensor) -> object:
+    return learner.step(batch, 128)
 
 
+def read_losses(learner: Learner, batch: torch.Tensor) -> object:
+    return learner.token_losses(batch[:, :-1], batch[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "call"),
+    [
+        pytest.param(LanguageModel, "hidden", take_step, id="gradients"),
+        pytest.param(torch.optim.AdamW, "step", take_step, id="weights that change"),
+        pytest.param(LanguageModel, "hidden", read_losses, id="an evaluation"),
+    ],
+)
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_memory_refused_while_weights_change_asks_for_another_start(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, precision: str
+def test_refused_memory_asks_for_another_start(
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    call: Callable[[Learner, torch.Tensor], object],
+    precision: str,
 ) -> None:
-    """Some weights have taken the step and some not, also in a process that is alone."""
+    """Other processes wait for this one's part, and some weights may have taken the step."""
     run = point_run(prepared, precision=precision)
     (batch,) = batches(run, 1)
 
     def refuse(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        raise RuntimeError("CUDA error: out of memory")
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
+    monkeypatch.setattr(owner, method, refuse)
     with pytest.raises(MemoryRefused, match="a micro-batch of 4 does not fit"):
-        run.learner.step(batch, 128)
+        call(run.learner, batch)
 
 
 def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:
@@ -392,54 +344,24 @@ def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:
     assert after_refusals(Fit(2, recompute=True), 1) == Fit(1, True)
 
 
-def test_processes_that_were_refused_one_sequence_say_that_it_does_not_fit(
-    prepared: Prepared,
-) -> None:
-    task = prepared.train_task().point
-    learner = Learner(build_network(LLAMA, seed=0), task, World(refusals=20))
-    with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
-        learner.step(torch.zeros(4, SEQUENCE_LENGTH + 1, dtype=torch.long), 128)
-
-
-def test_an_evaluation_out_of_memory_is_repeated_in_halves(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = point_run(prepared)
-    wanted = run.final_trajectory()[-1].loss
-    original = LanguageModel.hidden
-
-    def hidden(self: LanguageModel, inputs: torch.Tensor) -> torch.Tensor:
-        if len(inputs) > 3:
-            raise RuntimeError("CUDA error: out of memory")
-        return original(self, inputs)
-
-    monkeypatch.setattr(LanguageModel, "hidden", hidden)
-    assert run.final_trajectory()[-1].loss == pytest.approx(wanted, abs=1e-5)
-
-
 def test_a_model_too_large_for_one_sequence_gets_a_result(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse_above(monkeypatch, 0)
-    task = prepared.train_task()
-    with pytest.raises(OutOfMemory):
-        train(task, prepared.folder, Interruption(), quiet())
+    """Unless one of fewer tokens is there, which stays."""
+    released = {"release_checkpoints_when_done": True}
+    task = prepared.train_task(tokens=512, task=released)
     path = layout.point_result(task.point.key)
+    with monkeypatch.context() as patch:
+        patch.setenv("ISOLOSS_REFUSALS", "20")
+        with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
+            train(task, prepared.folder, Interruption(), quiet())
     result = prepared.store.read_record(path, PointResult)
     assert result.outcome is Outcome.OUT_OF_MEMORY
     assert (result.tokens, result.evaluations) == (0, 0)
-
-
-def test_more_tokens_that_do_not_fit_leave_the_result_of_fewer(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released = {"release_checkpoints_when_done": True}
-    short = prepared.train_task(tokens=512, task=released)
-    train(short, prepared.folder, Interruption(), quiet())
-    path = layout.point_result(short.point.key)
+    train(task, prepared.folder, Interruption(), quiet())
     before = prepared.store.read(path)
-    refuse_above(monkeypatch, 0)
-    longer = short.model_copy(update={"tokens": 1024})
+    monkeypatch.setenv("ISOLOSS_REFUSALS", "20")
+    longer = task.model_copy(update={"tokens": 1024})
     with pytest.raises(OutOfMemory):
         train(longer, prepared.folder, Interruption(), quiet())
     assert prepared.store.read(path) == before

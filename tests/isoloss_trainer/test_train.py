@@ -726,16 +726,9 @@ def test_a_micro_batch_once_halved_stays_so_after_a_resume(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums of other parts round differently: the bytes would depend on when the run was stopped."""
-    original = LanguageModel.summed_loss
-
-    def refuse_four(self: LanguageModel, inputs: torch.Tensor, *others: Any) -> Any:
-        if len(inputs) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(self, inputs, *others)
-
     task = prepared.train_task()
     with monkeypatch.context() as patch:
-        patch.setattr(LanguageModel, "summed_loss", refuse_four)
+        patch.setenv("ISOLOSS_REFUSALS", "1")
         run(task)
         wanted = trajectory(task)
         forget(task)

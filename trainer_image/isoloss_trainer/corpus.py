@@ -113,7 +113,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     files = [_describe(filesystem, path, found[path], source) for path in paths]
     if not files:
         raise BadData("NoFiles", _why_none(source.uri, found), field)
-    _refuse_twice(files, source)
+    refuse_twice([(source, filesystem, files)])
     unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
     unread += _linked_folders(filesystem, pattern)
     if unread and _has_files(filesystem, unread[0]):
@@ -136,38 +136,28 @@ def _linked_folders(filesystem: fsspec.AbstractFileSystem, pattern: str) -> list
     return [path for path in links if not _is_beside_data(path, pattern)]
 
 
-def _refuse_twice(files: Sequence[CorpusFile], source: DomainSource) -> None:
-    """Raises BadData for a file beside its compressed form, as gzip --keep leaves it, an export in another format, or a link
-    to it: its text would be there twice."""
-    seen: dict[str, str] = {}
-    for file in files:
-        for name in {file.real, file.plain.rpartition(".")[0]}:
-            if (other := seen.setdefault(name, file.path)) != file.path:
-                raise BadData(
-                    "NoFiles",
-                    f"{source.uri} matches {other} and {file.path}: one is usually the other, compressed, in another format or "
-                    "as a link, and its documents would count twice. Name only one of them, or move one away",
-                    f"domains.{source.name}.uri",
-                )
-
-
-def refuse_shared(
+def refuse_twice(
     domains: Sequence[tuple[DomainSource, fsspec.AbstractFileSystem, Sequence[CorpusFile]]],
 ) -> None:
-    """Raises BadData for a file whose text two domains take: it would count twice."""
-    seen: dict[tuple[str, str, str], tuple[DomainSource, CorpusFile]] = {}
+    """Raises BadData for text that would count twice. In one domain: a file beside its compressed form, as gzip --keep
+    leaves it, an export in another format, or a link to it. In two domains: a file whose text both take."""
+    seen: dict[tuple[str, ...], tuple[DomainSource, CorpusFile]] = {}
     for source, filesystem, files in domains:
         for file in files:
-            for name in {file.plain, file.real}:
-                key = type(filesystem).__name__, name, source.text_field
+            here = [("", source.name, each) for each in (file.real, file.plain.rpartition(".")[0])]
+            kind, field = type(filesystem).__name__, source.text_field
+            for key in (*here, (kind, field, file.plain), (kind, field, file.real)):
                 other, same = seen.setdefault(key, (source, file))
-                if other is not source:
-                    raise BadData(
-                        "NoFiles",
-                        f"domain {other.name} reads {same.path} and domain {source.name} {file.path}: its documents would "
-                        "count twice. Change one of the patterns so that each file is in one domain",
-                        f"domains.{source.name}.uri",
-                    )
+                if same is file:
+                    continue
+                message = (
+                    f"{source.uri} matches {same.path} and {file.path}: one is usually the other, compressed, in another format or "
+                    "as a link, and its documents would count twice. Name only one of them, or move one away"
+                    if other is source
+                    else f"domain {other.name} reads {same.path} and domain {source.name} {file.path}: its documents would "
+                    "count twice. Change one of the patterns so that each file is in one domain"
+                )
+                raise BadData("NoFiles", message, f"domains.{source.name}.uri")
 
 
 def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
@@ -250,26 +240,29 @@ def read_documents(
         raise
     except FileNotFoundError as error:
         raise BadData("NoFiles", f"{file.path}: disappeared while being read") from error
-    except (EOFError, gzip.BadGzipFile, OSError, ValueError, ArithmeticError) as error:
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            kind = type(error).__module__
-            # pyarrow also reports broken content as OSError; storage errors have errno set.
-            away = error.errno is not None or isinstance(error, TimeoutError)
-            if away or kind.startswith(STORAGE_LIBRARIES):
-                raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+    except Exception as error:
         if TOO_WIDE in str(error):
             message = (
                 "its window is above the 128 MiB that are read: pack it again with zstd --long=27"
             )
             raise BadData("UnreadableFile", f"{file.path}: {message}") from error
-        raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
-    except Exception as error:
-        module = type(error).__module__.split(".")[0]
-        if module in ("zlib", "pyarrow"):
-            raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
-        if module == "builtins":  # a bug: no storage raises what Python itself does
-            raise
-        raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+        message = f"{file.path}: {str(error)[:300]}"
+        if _is_of_content(error):
+            raise BadData("UnreadableFile", message) from error
+        if type(error).__module__ == "builtins" and not isinstance(error, OSError):
+            raise  # a bug: no storage raises what Python itself does
+        raise StoreUnavailable(message) from error
+
+
+def _is_of_content(error: Exception) -> bool:
+    """Whether an error while a file is read is about what is in it, and not about the storage."""
+    module = type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        # pyarrow also reports broken content as OSError; storage errors have errno set.
+        away = error.errno is not None or isinstance(error, TimeoutError)
+        return not away and module not in STORAGE_LIBRARIES
+    broken = (EOFError, ValueError, ArithmeticError, gzip.BadGzipFile)
+    return isinstance(error, broken) or module in ("zlib", "pyarrow")
 
 
 def _check_packing(filesystem: fsspec.AbstractFileSystem, file: CorpusFile) -> None:

@@ -133,8 +133,7 @@ class Learner:
         """
         self._point, self.world, self._check = point, world, check
         self.model = LanguageModel(network, point.sequence_length)
-        self._sharded = is_sharded(point.precision, world)
-        if self._sharded:
+        if is_sharded(point.precision, world):
             shard(self.model, point.precision, world)
         else:
             network.to(world.device, torch.float32)
@@ -157,17 +156,28 @@ class Learner:
         return known and not self.world.on_cpu
 
     def step(self, batch: torch.Tensor, tokens: int) -> StepFacts:
-        """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
-
-        Nothing is changed before all gradients are there, so that out of memory can halve the
-        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory if a single
-        sequence does not fit, and MemoryRefused if there is no way back.
-        """
+        """Learn from `batch` [B, S + 1], which brings the run to `tokens`. Raises MemoryRefused, and OutOfMemory once
+        nothing less is left to try."""
+        if not self._fits:
+            message = f"one sequence of {batch.shape[1] - 1} tokens does not fit"
+            raise OutOfMemory("OutOfMemory", message)
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
-        means = self._gradients(batch, 1.0 / batch_tokens)
-        with self._ending_together(changing=True):
+        with self._naming_refusals():
+            means = self._gradients(batch, 1.0 / batch_tokens)
             return self._take_gradients(means, tokens, batch_tokens)
+
+    @contextmanager
+    def _naming_refusals(self) -> Iterator[None]:
+        """Raises MemoryRefused if memory is refused. There is no way back from it: other processes wait for this one's
+        part, and some weights may have taken the step."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            message = f"a micro-batch of {self.micro_batch} does not fit: {error}"
+            raise MemoryRefused(message[:600]) from error
 
     def _take_gradients(self, means: torch.Tensor, tokens: int, batch_tokens: int) -> StepFacts:
         for summed in (means, *self.balance.counts):
@@ -187,42 +197,6 @@ class Learner:
         return peak * min(1.0, tokens / warmup) if warmup else peak
 
     def _gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
-        """As _try_gradients, with micro-batches that fit into memory."""
-        while True:
-            if not self._fits:
-                message = f"one sequence of {batch.shape[1] - 1} tokens does not fit"
-                raise OutOfMemory("OutOfMemory", message)
-            refusal = ""
-            try:
-                with self._ending_together():
-                    return self._try_gradients(batch, scale)
-            except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                refusal = str(error) or type(error).__name__
-            # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
-            if self.micro_batch == 1 and self.recompute:
-                message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {refusal}"
-                raise OutOfMemory("OutOfMemory", message[:600])
-            if self.micro_batch == 1:
-                self.start_recomputing()
-            self.micro_batch = max(1, self.micro_batch // 2)
-            if not self.world.on_cpu:
-                torch.cuda.empty_cache()
-
-    @contextmanager
-    def _ending_together(self, *, changing: bool = False) -> Iterator[None]:
-        """Raises MemoryRefused if memory is refused and there is no way back: in the middle of what all processes
-        do together, for the others wait for this one's part, or while weights are `changing`."""
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not (self._sharded or changing) or not is_out_of_memory(error):
-                raise
-            message = f"a micro-batch of {self.micro_batch} does not fit: {error}"
-            raise MemoryRefused(message[:600]) from error
-
-    def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
         """The gradients of `scale` times the batch's summed loss, summed over all processes; returns that loss and
         the offsets of this process's part of the batch, scaled and summed alike."""
         self._optimizer.zero_grad()
@@ -254,7 +228,7 @@ class Learner:
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S]; all processes call this equally often. Raises MemoryRefused."""
-        with self._ending_together():
+        with self._naming_refusals():
             return self.model.eval().token_losses(inputs, targets)
 
     @contextmanager

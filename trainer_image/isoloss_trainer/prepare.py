@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from isoloss_contract import layout, records
 from isoloss_contract.store import BadRecord, NotFound, Store, WriteConflict
 from isoloss_trainer import shards
-from isoloss_trainer.corpus import CorpusFile, find_files, refuse_shared
+from isoloss_trainer.corpus import CorpusFile, find_files, refuse_twice
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
@@ -64,7 +64,7 @@ def prepare(
         return _already_prepared(store, task.config.key, log)
     tokenizer = load_tokenizer(task.config.tokenizer)
     found = [find_files(source) for source in task.config.domains]
-    refuse_shared(
+    refuse_twice(
         [(source, *each) for source, each in zip(task.config.domains, found, strict=True)]
     )
     stamp = sources_stamp(tokenizer.digest, [files for _, files in found])

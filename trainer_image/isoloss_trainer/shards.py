@@ -21,7 +21,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,8 +105,9 @@ class DomainTokens:
     """All training sequences of a domain, numbered across its shards: windows of `length` + 1 tokens that overlap by
     one."""
 
-    def __init__(self, shards: Sequence[HashedShard], length: int, folder: PreparedFolder) -> None:
-        self._shards, self._length, self._folder = shards, length, folder
+    def __init__(self, shards: Sequence[HashedShard], data: PreparedData) -> None:
+        self._shards, self._data = shards, data
+        self._length = length = data.manifest.sequence_length
         self._ends = np.cumsum([sequence_count(shard.tokens, length) for shard in shards])
 
     @property
@@ -123,34 +123,74 @@ class DomainTokens:
         index = int(np.searchsorted(self._ends, number, side="right"))
         shard, within = self._shards[index], number - (int(self._ends[index - 1]) if index else 0)
         start = within * self._length
-        tokens = self._folder.tokens(shard, start, self._length + 1)
-        if sequence_hash(tokens) != self._folder.hashes(shard, self._length)[within].tobytes():
-            where = self._folder.store.location(shard.path)
+        tokens = self._data.tokens(shard, start, self._length + 1)
+        if sequence_hash(tokens) != self._data.hashes(shard)[within].tobytes():
+            where = self._data.store.location(shard.path)
             raise BadData(
                 "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
             )
         return tokens
 
 
-@dataclass(frozen=True)
-class PreparedFolder:
-    """The files of a prepared corpus, and a folder that the processes of a node share."""
+class PreparedData:
+    """The prepared corpus behind `uri`; `scratch` is shared by the processes of a node."""
 
-    store: Store
-    scratch: Path
-    copied: bool = False
-    """Whether training shards in object storage are copied to the scratch folder."""
-    _maps: dict[tuple[str, bool], Bytes] = field(default_factory=dict)
-
-    @property
-    def is_local(self) -> bool:
+    def __init__(self, uri: str, scratch: Path) -> None:
+        self.store = Store(uri, PATIENT)
+        try:
+            self.manifest = self.store.read_record("manifest.json", DataManifest)
+        except NotFound as error:
+            raise BadData("DataNotPrepared", f"{uri}: no manifest.json") from error
+        self._domains = {domain.name: domain for domain in self.manifest.domains}
+        self._scratch = scratch / "data"
+        self._maps: dict[tuple[str, bool], Bytes] = {}
+        shards = [shard for domain in self.manifest.domains for shard in domain.training]
+        size = sum(shard.tokens for shard in shards) * TOKEN_BYTES
+        self.is_local = uri.startswith(LOCAL)
         """Whether it is on a volume: its files are mapped, and the page cache is the node's."""
-        return self.store.uri.startswith(LOCAL)
-
-    @property
-    def is_mapped(self) -> bool:
+        self.is_mapped = self.is_local or size <= COPIED_BYTES
         """Whether training tokens are read from files, not by requests."""
-        return self.is_local or self.copied
+
+    def check_digest(self, wanted: str) -> None:
+        """Raises BadData if these are other data than a task was made for."""
+        if self.manifest.digest != wanted:
+            message = (
+                f"{self.store.uri}: digest {self.manifest.digest} differs from the task's {wanted}"
+            )
+            raise BadData("DataChanged", message, "data")
+
+    def check_point(self, point: PointConfig) -> None:
+        """Raises BadData or BadConfiguration unless these are the data that the point's key stands for."""
+        self.check_digest(point.data_digest)
+        length = self.manifest.sequence_length
+        if length != point.sequence_length:
+            message = (
+                f"the data are prepared for sequences of {length}, not {point.sequence_length}"
+            )
+            raise BadConfiguration("SequenceLengthDiffers", message, "sequence_length")
+        for name in point.mixture:
+            self.domain(name)
+
+    def domain(self, name: str) -> DomainData:
+        """Raises BadData if the data have no such domain."""
+        try:
+            return self._domains[name]
+        except KeyError:
+            there = ", ".join(sorted(self._domains))
+            message = f"{self.store.uri}: no domain {name!r}; domains: {there}"
+            raise BadData("DomainMissing", message, f"mixture.{name}") from None
+
+    def training(self, name: str) -> DomainTokens:
+        """The training sequences of a domain; nothing is read yet."""
+        return DomainTokens(self.domain(name).training, self)
+
+    def validation_stream(self, name: str) -> NDArray[np.uint32]:
+        """All validation tokens of a domain."""
+        return self._whole(self.domain(name).validation)
+
+    def validation_lengths(self, name: str) -> NDArray[np.uint32]:
+        """Bytes of text that each validation token stands for (records.DomainData)."""
+        return self._whole(self.domain(name).validation_lengths)
 
     def tokens(self, shard: Shard, start: int, count: int) -> NDArray[np.uint32]:
         """Some tokens of a shard, not verified."""
@@ -164,13 +204,13 @@ class PreparedFolder:
         except (NotFound, BadRecord) as error:
             raise BadData("ShardMissing", str(error)) from error
 
-    def hashes(self, shard: HashedShard, length: int) -> Bytes:
+    def hashes(self, shard: HashedShard) -> Bytes:
         """sequence_hashes of a shard [sequences, HASH_BYTES]."""
-        size = sequence_count(shard.tokens, length) * HASH_BYTES
+        size = sequence_count(shard.tokens, self.manifest.sequence_length) * HASH_BYTES
         found = self._mapped(windows_path(shard.path), size, shard.windows_sha256)
         return found.reshape(-1, HASH_BYTES)
 
-    def whole(self, shard: Shard) -> NDArray[np.uint32]:
+    def _whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
         return self._mapped(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
 
@@ -213,81 +253,17 @@ class PreparedFolder:
 
     def _once(self, name: str, make: Callable[[], bytes]) -> Path:
         """A file in the scratch folder that one process of the node makes and the others wait for."""
-        path = self.scratch / name
+        path = self._scratch / name
         if path.exists():
             return path
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        with (self.scratch / f"{name}.lock").open("w") as lock:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        with (self._scratch / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                partial = self.scratch / f"{name}.partial"
+                partial = self._scratch / f"{name}.partial"
                 partial.write_bytes(make())
                 partial.rename(path)
         return path
-
-
-class PreparedData:
-    """The prepared corpus behind `uri`; `scratch` is shared by the processes of a node."""
-
-    def __init__(self, uri: str, scratch: Path) -> None:
-        self.store = Store(uri, PATIENT)
-        try:
-            self.manifest = self.store.read_record("manifest.json", DataManifest)
-        except NotFound as error:
-            raise BadData("DataNotPrepared", f"{uri}: no manifest.json") from error
-        self._domains = {domain.name: domain for domain in self.manifest.domains}
-        tokens = sum(
-            shard.tokens for domain in self._domains.values() for shard in domain.training
-        )
-        copied = tokens * TOKEN_BYTES <= COPIED_BYTES
-        self._folder = PreparedFolder(self.store, scratch / "data", copied)
-
-    def check_digest(self, wanted: str) -> None:
-        """Raises BadData if these are other data than a task was made for."""
-        if self.manifest.digest != wanted:
-            message = (
-                f"{self.store.uri}: digest {self.manifest.digest} differs from the task's {wanted}"
-            )
-            raise BadData("DataChanged", message, "data")
-
-    def check_point(self, point: PointConfig) -> None:
-        """Raises BadData or BadConfiguration unless these are the data that the point's key stands for."""
-        self.check_digest(point.data_digest)
-        length = self.manifest.sequence_length
-        if length != point.sequence_length:
-            message = (
-                f"the data are prepared for sequences of {length}, not {point.sequence_length}"
-            )
-            raise BadConfiguration("SequenceLengthDiffers", message, "sequence_length")
-        for name in point.mixture:
-            self.domain(name)
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether reading a sequence takes no request."""
-        return self._folder.is_mapped
-
-    def domain(self, name: str) -> DomainData:
-        """Raises BadData if the data have no such domain."""
-        try:
-            return self._domains[name]
-        except KeyError:
-            there = ", ".join(sorted(self._domains))
-            message = f"{self.store.uri}: no domain {name!r}; domains: {there}"
-            raise BadData("DomainMissing", message, f"mixture.{name}") from None
-
-    def training(self, name: str) -> DomainTokens:
-        """The training sequences of a domain; nothing is read yet."""
-        length = self.manifest.sequence_length
-        return DomainTokens(self.domain(name).training, length, self._folder)
-
-    def validation_stream(self, name: str) -> NDArray[np.uint32]:
-        """All validation tokens of a domain."""
-        return self._folder.whole(self.domain(name).validation)
-
-    def validation_lengths(self, name: str) -> NDArray[np.uint32]:
-        """Bytes of text that each validation token stands for (records.DomainData)."""
-        return self._folder.whole(self.domain(name).validation_lengths)
 
 
 # ----------------------------------------------------------------------------------------- the order

@@ -73,8 +73,8 @@ class Interrupted(TrainerError):
 
 
 class MemoryRefused(Exception):
-    """Memory was refused in the middle of what several processes do together: that ends nothing, all of them start
-    over with less at once (launch.py)."""
+    """Memory was refused to a step or an evaluation of a run: that ends nothing, its processes start over with less at
+    once (launch.py)."""
 
 
 REFUSALS = ("out of memory", "_status_alloc_failed", "can't allocate memory", "not enough memory")

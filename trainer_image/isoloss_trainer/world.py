@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import pickle
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -91,8 +90,8 @@ class World:
             raise BadConfiguration(
                 "CudaUnavailable",
                 "there is an NVIDIA device, but torch cannot use it: "
-                f"{why_unusable(torch.__version__, torch.version.cuda)}; set CUDA_VISIBLE_DEVICES to "
-                "nothing to train on the CPU",
+                f"{why_unusable()} (torch {torch.__version__}, whose driver is in docs/reference/support.md); set "
+                "CUDA_VISIBLE_DEVICES to nothing to train on the CPU",
                 "podTemplate",
             )
         if cuda:
@@ -166,21 +165,8 @@ class World:
     def of_first(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> Found:
         """What `call` returns in rank 0, in every process, or raises there; the others do not call it. A thread of its
         own has a `group` of its own (`host_group`)."""
-        if self.size == 1:
-            return call()
-        import torch
-
-        answer: list[Any] = [None, None]
-        if self.is_first:
-            try:
-                answer[0] = call()
-            except BaseException as error:  # noqa: BLE001 (raised below, in every process)
-                answer[1] = _as_sent(error)
-        torch.distributed.broadcast_object_list(answer, group=group, device=torch.device("cpu"))
-        found, failure = answer
-        if failure is not None:
-            raise failure
-        return cast("Found", found)
+        found = self.of_all(call if self.is_first else lambda: None, group)
+        return cast("Found", found[0])
 
     def of_all(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> list[Found]:
         """What `call` returns in each process, in every process; raises there what it raised in the first that failed.
@@ -246,36 +232,15 @@ class World:
         return math.ceil(math.ceil(count / self._copies) / size)
 
 
-# ------------------------------------------------------- why torch cannot use a device that is there
+def why_unusable() -> str:
+    """Why torch cannot use a device that is there, in its own words: a driver that is too old, or a build without CUDA."""
+    import torch
 
-
-LOADED_DRIVER = Path("/proc/driver/nvidia/version")
-"""The kernel module's own words, in containers too."""
-OLDEST_DRIVERS = {11: 450, 12: 525, 13: 580}
-"""Oldest driver branch by CUDA's major version (docs.nvidia.com/deploy/cuda-compatibility, minor version
-compatibility)."""
-
-
-def driver_branch() -> int | None:
-    """Branch of the loaded driver, such as 580; None if it does not say."""
     try:
-        found = re.search(
-            r"\b(\d{3})\.\d+", LOADED_DRIVER.read_text(encoding="utf-8", errors="replace")
-        )
-    except OSError:
-        return None
-    return int(found[1]) if found else None
-
-
-def why_unusable(torch_version: str, cuda: str | None) -> str:
-    """A sentence without its end; `cuda` is the version that torch is built for, None for a build without."""
-    if cuda is None:
-        return f"torch {torch_version} is built without CUDA"
-    oldest = OLDEST_DRIVERS.get(int(cuda.partition(".")[0]))
-    needs = f"CUDA {cuda}, for which torch {torch_version} is built, needs "
-    needs += f"driver {oldest} or newer" if oldest else "a newer driver, perhaps"
-    found = driver_branch()
-    return f"{needs}; the machine's is {found}" if found else needs
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error)[:300]
+    return "it finds none"
 
 
 def _as_sent(error: BaseException) -> BaseException:
