@@ -197,16 +197,6 @@ RUNNING = {"running": {"startedAt": MINUTE["startedAt"]}}
 AT_WORK = {"containerStatuses": [{"name": "trainer", "state": RUNNING}]}
 
 
-def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
-    pods = [of_job("j1", "p1", **ended(75, **MINUTE)), of_job("j1", "p2", created="59")]
-    cluster = Cluster([job("j1")], pods)
-    for _ in range(2):
-        seen = cluster.read_one()
-        assert seen.worked_seconds == 60
-        assert seen.pod is not None
-        assert seen.pod.phase == "Running"
-
-
 def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it() -> None:
     failing = of_job("j1", "p1", **AT_WORK)
     cluster = Cluster([job("j1")], [failing])

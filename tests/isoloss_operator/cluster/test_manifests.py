@@ -157,30 +157,39 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
     assert {"action": "Ignore", "onPodConditions": [disrupted]} in rules
 
 
-def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
-    alone = made(kind="prepare", task=PREPARE)["spec"]
-    assert "completionMode" not in alone
-    shared = PREPARE.model_copy(update={"pods": 12})
-    spec = made(kind="prepare", task=shared)["spec"]
+@pytest.mark.parametrize(
+    ("task", "pods"),
+    [
+        (PREPARE.model_copy(update={"pods": 12}), 12),
+        (train_task().model_copy(update={"nodes": 2}), 2),
+    ],
+    ids=["a preparation", "a point"],
+)
+def test_a_task_for_several_pods_is_an_indexed_job(task: Any, pods: int) -> None:
+    """The pods that train together know their addresses."""
+    kind = "train" if isinstance(task, records.TrainTask) else "prepare"
+    alone = made(kind=kind, task=task.model_copy(update={"pods": 1, "nodes": 1}))
+    together = made(kind=kind, task=task)
+    spec = together["spec"]
+    assert "completionMode" not in alone["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == (
         "Indexed",
-        12,
-        12,
+        pods,
+        pods,
     )
-    assert spec["backoffLimit"] == 0
+    assert ADDRESS not in container(alone)["env"]
+    if kind == "prepare":
+        assert spec["backoffLimit"] == 0
+    else:
+        assert ADDRESS in container(together)["env"]
+        assert together["metadata"]["annotations"][PODS_ANNOTATION] == str(pods)
+        assert PODS_ANNOTATION not in alone["metadata"]["annotations"]
 
 
-def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addresses() -> None:
-    alone = made()
-    assert "completionMode" not in alone["spec"]
-    assert "ISOLOSS_POD_ADDRESS" not in [v["name"] for v in container(alone)["env"]]
-    together = made(task=train_task().model_copy(update={"nodes": 2}))
-    spec = together["spec"]
-    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
-    assert together["metadata"]["annotations"][PODS_ANNOTATION] == "2"
-    assert PODS_ANNOTATION not in alone["metadata"]["annotations"]
-    (address,) = [v for v in container(together)["env"] if v["name"] == "ISOLOSS_POD_ADDRESS"]
-    assert address["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+ADDRESS = {
+    "name": "ISOLOSS_POD_ADDRESS",
+    "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+}
 
 
 def test_a_queue_labels_and_suspends_the_job() -> None:
@@ -275,13 +284,14 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
     assert task["value"] != "forged"
 
 
-def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
+def test_secrets_come_before_the_sources_of_a_template_and_the_tasks_own_comes_last() -> None:
+    """Of two sources with a variable the later one wins."""
     own = {"configMapRef": {"name": "settings"}}
-    job = made(pod_templates=(trainer_template(envFrom=[own]),))
-    assert container(job)["envFrom"] == [{"secretRef": {"name": "sweep-s3"}}, own]
-
-
-def test_without_a_secret_nothing_is_read_from_one() -> None:
+    job = made(
+        secret_names=("sweep-s3", "models-s3"), pod_templates=(trainer_template(envFrom=[own]),)
+    )
+    secrets = [{"secretRef": {"name": name}} for name in ("sweep-s3", "models-s3")]
+    assert container(job)["envFrom"] == [*secrets, own]
     assert "envFrom" not in container(made(secret_names=()))
 
 
@@ -290,12 +300,6 @@ def test_merging_leaves_the_templates_as_they_were() -> None:
     before = json.dumps(template)
     made(pod_templates=(template,))
     assert json.dumps(template) == before
-
-
-def test_an_operator_may_leave_that_to_the_cluster() -> None:
-    settings = Settings(trainer_image="x", enforce_restricted_pods=False)
-    job = job_manifest(request(pod_templates=({"spec": {"hostNetwork": True}},)), OWNER, settings)
-    assert pod_spec(job)["hostNetwork"] is True
 
 
 def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
@@ -309,6 +313,13 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
     with pytest.raises(BadPodTemplate) as refused:
         made(pod_templates=(template,))
     assert "must be named" not in str(refused.value)
+
+
+RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}]
+
+
+def containers(where: str, **container: Any) -> dict[str, Any]:
+    return {"spec": {where: [container]}}
 
 
 @pytest.mark.parametrize(
@@ -329,50 +340,29 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
             r"containers\[trainer\]\.securityContext\.capabilities\.drop: must be a list",
         ),
         ({"metadata": {"labels": "x"}}, r"metadata\.labels: must be an object"),
+        # Restarts by a container's own rules, in Kubernetes 1.35 and newer: in place, whatever the exit code says.
+        (trainer_template(restartPolicy="Always"), r"containers\[trainer\]"),
+        (trainer_template(restartPolicy="OnFailure"), r"\.restartPolicy: "),
+        (trainer_template(restartPolicyRules=RULES), "restartPolicyRules: "),
+        (containers("containers", name="proxy", restartPolicy="Never"), r"containers\[proxy\]"),
+        (containers("initContainers", name="a", restartPolicyRules=RULES), r"initContainers\[a\]"),
+        (
+            containers("initContainers", name="b", restartPolicy="OnFailure"),
+            r"initContainers\[b\]",
+        ),
     ],
 )
-def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str) -> None:
+def test_templates_that_are_of_the_wrong_shape_or_restart_containers_name_the_field(
+    template: Any, message: str
+) -> None:
     with pytest.raises(BadPodTemplate, match=message):
         made(pod_templates=(template,))
-
-
-RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}]
-
-
-RESTARTING = {
-    r"containers\[trainer\]": trainer_template(restartPolicy="Always"),
-    r"\.restartPolicy: ": trainer_template(restartPolicy="OnFailure"),
-    "restartPolicyRules: ": trainer_template(restartPolicyRules=RULES),
-    r"containers\[proxy\]": {
-        "spec": {"containers": [{"name": "proxy", "restartPolicy": "Never"}]}
-    },
-    r"initContainers\[a\]": {
-        "spec": {"initContainers": [{"name": "a", "restartPolicyRules": RULES}]}
-    },
-    r"initContainers\[b\]": {
-        "spec": {"initContainers": [{"name": "b", "restartPolicy": "OnFailure"}]}
-    },
-}
-
-
-@pytest.mark.parametrize("field", RESTARTING)
-def test_a_container_that_restarts_by_its_own_rules_is_refused(field: str) -> None:
-    """Kubernetes 1.35 and newer: the trainer would restart in place, whatever its exit code says."""
-    with pytest.raises(BadPodTemplate, match=field):
-        made(pod_templates=(RESTARTING[field],))
 
 
 def test_a_sidecar_may_restart() -> None:
     settings = Settings(trainer_image="x", enforce_restricted_pods=False)
     sidecar = {"initContainers": [{"name": "proxy", "image": "p", "restartPolicy": "Always"}]}
     assert job_manifest(request(pod_templates=({"spec": sidecar},)), OWNER, settings)
-
-
-def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_crash() -> None:
-    """The first is taken as it is: there is nothing to merge it with yet."""
-    first = trainer_template(lifecycle={"env": 5})
-    with pytest.raises(BadPodTemplate, match="must be a list"):
-        made(pod_templates=(first, trainer_template(lifecycle={"env": []})))
 
 
 def test_a_label_may_have_the_name_of_a_list() -> None:
@@ -402,16 +392,11 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.fixed_dictionaries({"spec": JSON, "metadata": JSON}), max_size=2))
+@example([trainer_template(lifecycle={"env": 5}), trainer_template(lifecycle={"env": []})])
 @example([{"spec": None, "metadata": None}, {"spec": True, "metadata": None}])
 def test_whatever_a_template_holds_it_is_refused_by_field_or_makes_a_job(templates: Any) -> None:
     with contextlib.suppress(BadPodTemplate):
         made(pod_templates=tuple(templates))
-
-
-def test_null_removes_a_default() -> None:
-    template = {"spec": {"terminationGracePeriodSeconds": None}}
-    job = made(pod_templates=(template,))
-    assert "terminationGracePeriodSeconds" not in pod_spec(job)
 
 
 def test_a_task_that_does_not_fit_into_an_environment_is_refused() -> None:
@@ -424,12 +409,6 @@ def test_a_deadline_is_the_jobs_own() -> None:
     job = made(deadline_seconds=7200)
     assert job["spec"]["activeDeadlineSeconds"] == 7200
     assert "activeDeadlineSeconds" not in made()["spec"]
-
-
-def test_of_two_secrets_the_tasks_own_comes_last_and_so_wins() -> None:
-    job = made(secret_names=("sweep-s3", "models-s3"))
-    names = [source["secretRef"]["name"] for source in container(job)["envFrom"]]
-    assert names == ["sweep-s3", "models-s3"]
 
 
 def test_pod_templates_are_merged_from_the_cluster_to_the_size() -> None:

@@ -110,10 +110,7 @@ def test_conditions_tell_how_a_job_ended() -> None:
     )
     (seen,) = observe_jobs([job(conditions=[{**failed, "type": "Complete"}])], [])
     assert seen.complete
-
-
-def test_a_condition_that_is_false_ends_nothing() -> None:
-    (seen,) = observe_jobs([job(conditions=[{"type": "Failed", "status": "False"}])], [])
+    (seen,) = observe_jobs([job(conditions=[{**failed, "status": "False"}])], [])
     assert not seen.is_finished
 
 
@@ -233,17 +230,12 @@ def test_a_trainer_that_another_container_outlives_has_ended_its_attempt(
     assert found.must_be_deleted
 
 
-def test_an_ended_job_with_a_running_pod_still_holds_its_slot() -> None:
+def test_an_ended_job_holds_its_slot_while_a_pod_runs_that_is_listed_or_counted() -> None:
     failed = {"type": "Failed", "status": "True"}
-    (seen,) = observe_jobs([job(conditions=[failed])], [pod()])
-    assert seen.is_finished
-    assert seen.holds_a_slot
-
-
-def test_an_ended_job_whose_pod_was_listed_too_late_holds_its_slot_by_its_own_count() -> None:
-    failed = {"type": "Failed", "status": "True"}
-    (seen,) = observe_jobs([job(conditions=[failed], status={"terminating": 1})], [])
-    assert seen.unfinished_pods == 1
+    for pods, status in (([pod()], {}), ([], {"terminating": 1})):
+        (seen,) = observe_jobs([job(conditions=[failed], status=status)], pods)
+        assert seen.is_finished
+        assert (seen.unfinished_pods, seen.holds_a_slot) == (1, True)
 
 
 def test_what_keeps_a_pod_waiting_is_told() -> None:

@@ -95,10 +95,17 @@ def test_while_a_body_comes_slowly_the_servers_clock_goes_on(serve: Start) -> No
     assert cluster.clock.now() > datetime(2020, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
 
 
-def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(serve: Start) -> None:
-    server = serve(lambda _connection: time.sleep(30))
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [(lambda _connection: time.sleep(30), "timed out"), (trickle, "did not end in time")],
+    ids=["silence", "an answer that trickles"],
+)
+def test_a_call_without_a_whole_answer_is_sent_once_and_ends_in_time(
+    serve: Start, answer: Serve, says: str
+) -> None:
+    server = serve(answer)
     started = time.monotonic()
-    with pytest.raises(Unavailable, match="timed out"):
+    with pytest.raises(Unavailable, match=says):
         server.cluster(0.3).get(SWEEP, "x", "y")
     assert server.requests == 1
     assert time.monotonic() - started < 3
@@ -108,11 +115,15 @@ def hang_up(connection: socket.socket) -> None:
     connection.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_read_that_the_server_hangs_up_on_is_sent_twice(serve: Start) -> None:
+def test_of_what_the_server_hangs_up_on_only_a_read_is_sent_twice(serve: Start) -> None:
+    """A write may have been carried out."""
     server = serve(hang_up)
     with pytest.raises(Unavailable):
         server.cluster(5).get(SWEEP, "x", "y")
     assert server.requests == 2
+    with pytest.raises(Unavailable):
+        server.cluster(5).create(JOB, "x", {})
+    assert server.requests == 3
 
 
 def test_a_connection_that_was_closed_while_idle_costs_no_read(serve: Start) -> None:
@@ -121,22 +132,6 @@ def test_a_connection_that_was_closed_while_idle_costs_no_read(serve: Start) -> 
     cluster = serve(lambda connection: next(turns)(connection)).cluster(5)
     for _ in range(2):
         assert cluster.get(SWEEP, "x", "y") == {"kind": "ScalingSweep"}
-
-
-def test_a_write_that_the_server_hangs_up_on_is_sent_once(serve: Start) -> None:
-    """It may have been carried out."""
-    server = serve(hang_up)
-    with pytest.raises(Unavailable):
-        server.cluster(5).create(JOB, "x", {})
-    assert server.requests == 1
-
-
-def test_an_answer_that_trickles_ends_in_time(serve: Start) -> None:
-    server = serve(trickle)
-    started = time.monotonic()
-    with pytest.raises(Unavailable, match="did not end in time"):
-        server.cluster(0.3).get(SWEEP, "x", "y")
-    assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize(
@@ -191,18 +186,6 @@ def test_an_overloaded_server_is_asked_again_once_it_wants_to_be(
     assert server.cluster(10).create(JOB, "x", {}) == {"kind": "Job"}
     assert 1 <= time.monotonic() - started < 5
     assert server.requests == 2
-
-
-def test_while_one_thread_stays_away_all_do(serve: Start) -> None:
-    server = serve(busy_then(OK, BUSY))
-    cluster = server.cluster(10)
-    refused = threading.Thread(target=cluster.get, args=(JOB, "x", "y"))
-    refused.start()
-    time.sleep(0.3)
-    started = time.monotonic()
-    cluster.get(JOB, "x", "z")
-    assert time.monotonic() - started > 0.4
-    refused.join()
 
 
 def test_a_server_that_stays_overloaded_is_unavailable_in_time(serve: Start) -> None:

@@ -136,10 +136,15 @@ def page(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_a_sweeps_gauges_come_from_its_status_and_go_with_it() -> None:
     metrics = Metrics()
-    metrics.statuses.show_sweep(("ns", "dense"), status(2), SweepLoad(), now=100.0)
-    metrics.statuses.show_sweep(("ns", "dense"), status(4), SweepLoad(), now=200.0)
-    metrics.statuses.show_sweep(("ns", "dense"), status(4), SweepLoad(), now=300.0)
+    load = SweepLoad(lowest_losses={"tiny": 4.1, "small": 3.7})
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), load, now=100.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), load, now=200.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), load, now=300.0)
     shown = page(metrics)
+    assert shown["isoloss_scalingsweep_lowest_loss"] == {
+        ("ns", "dense", "tiny"): 4.1,
+        ("ns", "dense", "small"): 3.7,
+    }
     assert shown["isoloss_scalingsweep_points"]["ns", "dense", "succeeded"] == 4
     assert shown["isoloss_scalingsweep_progress_ratio"]["ns", "dense"] == 0.4
     assert shown["isoloss_scalingsweep_last_progress_timestamp_seconds"]["ns", "dense"] == 200.0
@@ -178,17 +183,11 @@ def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -
     assert "isoloss_process_resident_memory_bytes" in names
 
 
-def test_a_predictions_extrapolation_is_a_number() -> None:
+def test_an_answer_its_interval_and_its_extrapolation_are_numbers() -> None:
     metrics = Metrics()
     metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
-    shown = page(metrics)
-    assert shown["isoloss_hyperparamprediction_extrapolation_ratio"]["ns", "answer"] == 4.27134
-    metrics.statuses.show_prediction(("ns", "answer"), statuses.HyperparamPredictionStatus())
-    assert "isoloss_hyperparamprediction_extrapolation_ratio" not in page(metrics)
-
-
-def test_an_answer_and_its_interval_are_numbers() -> None:
-    metrics = Metrics()
+    ratio = "isoloss_hyperparamprediction_extrapolation_ratio"
+    assert page(metrics)[ratio]["ns", "answer"] == 4.27134
     rate = statuses.IntervalStatus(value="3e-4", low="2e-4", high="5e-4")
     answered = statuses.HyperparamPredictionStatus(
         learning_rate=rate, initial_loss=statuses.IntervalStatus(value="2.1")
@@ -203,14 +202,7 @@ def test_an_answer_and_its_interval_are_numbers() -> None:
     }
     assert shown["isoloss_hyperparamprediction_initial_loss"] == {("ns", "answer", "value"): 2.1}
     assert "isoloss_hyperparamprediction_batch_size" not in shown
-
-
-def test_the_lowest_loss_of_each_size_is_a_number() -> None:
-    metrics = Metrics()
-    load = SweepLoad(lowest_losses={"tiny": 4.1, "small": 3.7})
-    metrics.statuses.show_sweep(("ns", "dense"), status(2), load, now=100.0)
-    shown = page(metrics)["isoloss_scalingsweep_lowest_loss"]
-    assert shown == {("ns", "dense", "tiny"): 4.1, ("ns", "dense", "small"): 3.7}
+    assert ratio not in shown
 
 
 def prediction_status() -> statuses.HyperparamPredictionStatus:

@@ -38,14 +38,6 @@ def test_keys_come_in_the_order_they_are_due(clock: Clock) -> None:
     assert [queue.get() for _ in range(3)] == ["now", "early", "late"]
 
 
-def test_a_delayed_key_waits_for_its_time(clock: Clock) -> None:
-    queue = queue_of(clock)
-    queue.add_after("a", 10)
-    assert queue.ready() == 0
-    clock.now += 10
-    assert queue.ready() == 1
-
-
 def test_the_earlier_of_two_times_counts(clock: Clock) -> None:
     queue = queue_of(clock)
     queue.add_after("a", 10)
@@ -56,16 +48,6 @@ def test_the_earlier_of_two_times_counts(clock: Clock) -> None:
     queue.done("a")
     clock.now += 100
     assert queue.ready() == 0, "the other two were the same wish"
-
-
-def test_a_key_added_while_it_is_worked_comes_back_afterwards(clock: Clock) -> None:
-    queue = queue_of(clock)
-    queue.add("a")
-    queue.get()
-    queue.add("a")
-    assert queue.ready() == 0, "one worker per key"
-    queue.done("a")
-    assert queue.get() == "a"
 
 
 def test_one_worker_per_key_even_if_a_delay_ends_meanwhile(clock: Clock) -> None:
@@ -81,27 +63,22 @@ def test_one_worker_per_key_even_if_a_delay_ends_meanwhile(clock: Clock) -> None
     assert queue.get() == "a"
 
 
-def test_the_minimum_interval_counts_from_the_start_of_the_last_run(clock: Clock) -> None:
+@pytest.mark.parametrize("while_worked", [False, True])
+def test_the_minimum_interval_counts_from_the_start_of_the_last_run(
+    clock: Clock, *, while_worked: bool
+) -> None:
     queue = queue_of(clock, minimum_interval=5)
     queue.add("a")
     queue.get()
+    if while_worked:
+        queue.add("a")
     clock.now += 2
     queue.done("a")
-    queue.add("a")
+    if not while_worked:
+        queue.add("a")
     clock.now += 2
     assert queue.ready() == 0
     clock.now += 1
-    assert queue.ready() == 1
-
-
-def test_the_minimum_interval_holds_for_keys_added_while_worked(clock: Clock) -> None:
-    queue = queue_of(clock, minimum_interval=5)
-    queue.add("a")
-    queue.get()
-    queue.add("a")
-    queue.done("a")
-    assert queue.ready() == 0
-    clock.now += 5
     assert queue.ready() == 1
 
 
