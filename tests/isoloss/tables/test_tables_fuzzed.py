@@ -1,87 +1,175 @@
-"""Whatever a table holds, reading it gives runs or BadTable, never anything else."""
+"""Whatever a table or an export holds and the options say, reading it gives usable runs or an error of ours, never anything else."""
 
 import io
+import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isoloss.tables import OPTIONAL, BadTable, RunTable, parse_table
+from isoloss.errors import BadInput
+from isoloss.tables import (
+    OPTIONAL,
+    REQUIRED,
+    BadTable,
+    RunTable,
+    naming_of,
+    parse_table,
+    read_tables,
+)
+from isoloss.tables.known_names import NAMES
 from tests.support.tables import HEADER, as_csv, good_rows
 
-NASTY = st.one_of(
-    st.sampled_from(
-        [
-            *("", " ", "nan", "-inf", "1e400", "-0", "0x10", "1,5", "1e-320", "9" * 400),
-            *('"', "\n", "\x00"),
-        ]
-    ),
+ODD = (
+    "",
+    " ",
+    "nan",
+    "-inf",
+    "1e400",
+    "-0",
+    "0x10",
+    "1,5",
+    "1e-320",
+    "1_0",
+    "9" * 400,
+    '"',
+    "\n",
+    "\x00",
+)
+PLAIN = ("a", "b", "0", "1", "64", "2048", "3e-4", "1e8", "3.2")
+CELLS = st.one_of(
+    st.sampled_from(ODD),
+    st.sampled_from(PLAIN),
     st.text(max_size=12),
     st.floats().map(repr),
     st.integers(-(2**70), 2**70).map(str),
 )
+SHAPES = (
+    *("Step", "a - eval/loss", "a - eval/loss__MIN", "a - eval/loss__MAX"),
+    *("key", "value", "is_nan", "Wall time", "Value", "timestamp", "summary", "config"),
+    *("params.params", "metrics.eval_loss", "config.lr", "summary.eval/loss"),
+)
+"""Columns by which exports are told apart."""
+COLUMNS = st.one_of(
+    st.sampled_from(sorted(NAMES)), st.sampled_from((*SHAPES, *OPTIONAL)), st.text(max_size=4)
+)
+TABLES = st.lists(COLUMNS, min_size=1, max_size=9).flatmap(
+    lambda header: st.tuples(
+        st.just(header),
+        st.lists(st.lists(CELLS, min_size=len(header), max_size=len(header)), max_size=5),
+    )
+)
+LOG = (
+    "run",
+    "params",
+    "batch_size",
+    "sequence_length",
+    "lr",
+    "train/global_step",
+    "eval/loss",
+    "x",
+)
+ROWS = [
+    [run, "1e8", "64", "2048", rate, step, loss, ""]
+    for run, rate in (("a", "3e-4"), ("b", "6e-4"))
+    for step, loss in (("1000", "3.4"), ("2000", "3.2"), ("4000", "3.0"))
+]
+EXPRESSIONS = st.one_of(
+    COLUMNS,
+    st.sampled_from(
+        ["124e6", "step*batch_size*sequence_length", "'val/bpb'*0.7", "loss/0", "-tokens"]
+    ),
+    st.text(max_size=12),
+    st.text("stepolk*/+-()'\"1e. ", max_size=16),
+)
+OPTIONS = st.dictionaries(st.sampled_from((*REQUIRED, "seed")), EXPRESSIONS, max_size=4)
 
 
-def read(content: bytes, source: str = "runs.csv") -> RunTable | BadTable:
+def check(read: Callable[[], RunTable]) -> BadInput | None:
+    """The error, or None: usable runs."""
     try:
-        return parse_table(content, source)
-    except BadTable as error:
-        return error
-
-
-def check(result: RunTable | BadTable) -> None:
-    """Runs that come out are usable; errors name the source."""
-    if isinstance(result, BadTable):
-        assert "runs." in str(result)
-        return
-    for run in result.runs:
+        found: RunTable | BadInput = read()
+    except BadInput as error:
+        found = error
+    if isinstance(found, BadInput):
+        assert not isinstance(found, BadTable) or found.source in str(found)
+        return found
+    for run in found.runs:
         assert run.tokens.size == run.losses.size
-        assert all(math.isfinite(x) and x > 0 for x in [*run.tokens, *run.losses])
+        settings_of = (run.params, run.batch_size, run.learning_rate, run.sequence_length)
+        assert all(math.isfinite(x) and x > 0 for x in [*run.tokens, *run.losses, *settings_of])
         assert all(b > a for a, b in zip(run.tokens, run.tokens[1:], strict=False))
-        for value in (run.params, run.batch_size, run.learning_rate, run.sequence_length):
-            assert math.isfinite(value)
-            assert value > 0
+    return None
 
 
-@given(row=st.integers(0, 5), column=st.integers(0, 6), text=NASTY)
+def parquet(columns: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
+    return sink.getvalue()
+
+
+def utf8(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+@given(row=st.integers(0, 5), column=st.integers(0, 6), text=CELLS)
 @settings(max_examples=300)
 def test_one_bad_cell(row: int, column: int, text: str) -> None:
     rows = good_rows()
-    rows[row][column] = text
-    result = read(as_csv(rows))
-    check(result)
-    if isinstance(result, BadTable):
-        assert result.row is not None
-        assert result.column is not None
+    rows[row][column] = utf8(text)
+    error = check(lambda: parse_table(as_csv(rows), "runs.csv"))
+    assert error is None or (isinstance(error, BadTable) and error.row and error.column)
 
 
-@given(st.lists(st.lists(NASTY, min_size=7, max_size=7), max_size=5))
-@settings(max_examples=100)
-def test_all_cells_bad(rows: list[list[str]]) -> None:
-    check(read(as_csv(rows)))
+@given(TABLES, OPTIONS)
+@settings(max_examples=400)
+@example((list(HEADER), [["\x00"] * len(HEADER)]), {})
+def test_any_csv_with_any_options(
+    table: tuple[list[str], list[list[str]]], options: dict[str, str]
+) -> None:
+    header, rows = ([utf8(cell) for cell in table[0]], [list(map(utf8, row)) for row in table[1]])
+    content = as_csv(rows, header)
+    check(lambda: parse_table(content, "run-a-tag-eval_loss.csv", naming_of(options)))
+
+
+@given(TABLES, OPTIONS, st.booleans())
+@settings(max_examples=200)
+def test_any_list_of_rows_with_any_settings(
+    table: tuple[list[str], list[list[str]]], options: dict[str, str], own: bool
+) -> None:
+    header, rows = table
+    listed = [dict(zip(header, row, strict=True)) for row in rows] or [{}]
+    other = listed if own else [{"Name": "a", "params": 1e8, "batch_size": None, "lr": math.nan}]
+    check(lambda: read_tables([listed], naming_of(options, other)))
 
 
 @given(
-    column=st.sampled_from(OPTIONAL),
-    cells=st.lists(NASTY, min_size=6, max_size=6),
+    st.dictionaries(st.tuples(st.integers(0, 5), st.integers(0, 7)), CELLS, max_size=6),
+    st.dictionaries(st.integers(0, 7), COLUMNS, max_size=2),
+    OPTIONS,
 )
-@settings(max_examples=200)
-def test_bad_optional_columns(column: str, cells: list[str]) -> None:
-    rows = [[*row, cell] for row, cell in zip(good_rows(), cells, strict=True)]
-    check(read(as_csv(rows, [*HEADER, column])))
+@settings(max_examples=400)
+def test_a_good_log_with_other_cells_and_names(
+    cells: dict[tuple[int, int], str], names: dict[int, str], options: dict[str, str]
+) -> None:
+    header = [utf8(names.get(i, name)) for i, name in enumerate(LOG)]
+    rows = [
+        [utf8(cells.get((i, j), cell)) for j, cell in enumerate(row)] for i, row in enumerate(ROWS)
+    ]
+    check(lambda: parse_table(as_csv(rows, header), "a.csv", naming_of(options)))
 
 
-@given(st.binary(max_size=300))
-@settings(max_examples=200)
-@example(b"run,params\r\n")
-@example(b'"run')
-@example(b"\xef\xbb\xbfrun\x00")
-def test_any_bytes_as_csv(content: bytes) -> None:
-    check(read(content))
-    check(read(content, "runs.csv.gz"))
-    check(read(content, "runs.parquet"))
+@given(st.binary(max_size=300), st.sampled_from(["runs.csv", "runs.csv.gz", "runs.parquet"]))
+@settings(max_examples=600)
+@example(b"run,params\r\n", "runs.csv")
+@example(b'"run', "runs.csv")
+@example(b"\xef\xbb\xbfrun\x00", "runs.csv")
+def test_any_bytes(content: bytes, source: str) -> None:
+    check(lambda: parse_table(content, source))
 
 
 @given(st.data())
@@ -89,30 +177,55 @@ def test_any_bytes_as_csv(content: bytes) -> None:
 def test_damaged_parquet(data: st.DataObject) -> None:
     """Flipped bytes anywhere in a valid file."""
     columns = dict(zip(HEADER, map(list, zip(*good_rows(), strict=True)), strict=True))
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
-    content = bytearray(sink.getvalue())
+    content = bytearray(parquet(columns))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    check(read(bytes(content), "runs.parquet"))
+    check(lambda: parse_table(bytes(content), "runs.parquet"))
 
 
-@given(st.sampled_from(["null", "bool", "list", "binary", "timestamp", "string"]))
-def test_parquet_columns_of_other_types(kind: str) -> None:
-    columns: dict[str, object] = {
-        name: list(cells)
-        for name, cells in zip(HEADER, zip(*good_rows(), strict=True), strict=True)
-    }
-    columns["tokens"] = {
-        "null": pyarrow.nulls(6),
-        "bool": pyarrow.array([True] * 6),
-        "list": pyarrow.array([[1]] * 6),
-        "binary": pyarrow.array([b"\xff"] * 6),
-        "timestamp": pyarrow.array([0] * 6, pyarrow.timestamp("s")),
-        "string": pyarrow.array(["many"] * 6),
-    }[kind]
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
-    result = read(sink.getvalue(), "runs.parquet")
-    assert isinstance(result, BadTable)
-    assert (result.row, result.column) == (1, "tokens")
+@given(TABLES)
+@settings(max_examples=100)
+def test_any_parquet_of_text(table: tuple[list[str], list[list[str]]]) -> None:
+    header, rows = table
+    content = parquet(
+        {utf8(name): [utf8(row[i]) for row in rows] for i, name in enumerate(header)}
+    )
+    check(lambda: parse_table(content, "a.parquet"))
+
+
+@given(
+    st.sampled_from(
+        [
+            pyarrow.nulls(6),
+            pyarrow.array([True] * 6),
+            pyarrow.array([[1]] * 6),
+            pyarrow.array([b"\xff"] * 6),
+            pyarrow.array([0] * 6, pyarrow.timestamp("s")),
+            pyarrow.array(["many"] * 6),
+        ]
+    )
+)
+def test_parquet_columns_of_other_types(tokens: Any) -> None:
+    columns = dict(zip(HEADER, map(list, zip(*good_rows(), strict=True)), strict=True))
+    content = parquet({**columns, "tokens": tokens})
+    error = check(lambda: parse_table(content, "runs.parquet"))
+    assert isinstance(error, BadTable)
+    assert (error.row, error.column) == (1, "tokens")
+
+
+KEYS = st.sampled_from(["log_history", "step", "eval_loss", "loss", "learning_rate"])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=4),
+        lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS, each, max_size=4),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=200)
+def test_any_json_as_a_log_of_the_trainer(content: Any) -> None:
+    naming = naming_of({"params": "1e8"})
+    for each in (content, {"log_history": content}):
+        text = json.dumps(each).encode()
+        check(lambda text=text: parse_table(text, "a/trainer_state.json", naming))
