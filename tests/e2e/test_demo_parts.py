@@ -141,25 +141,6 @@ def resource(generation: int = 1, **conditions: tuple[str, str, int]) -> Json:
     return {"metadata": {"generation": generation}, "status": {"conditions": listed}}
 
 
-def test_the_demo_is_done_when_both_resources_are_ready_for_their_current_generation() -> None:
-    ready = resource(Ready=("True", "Fitted", 1))
-    answered = resource(Ready=("True", "Predicted", 1))
-    assert View(ready, answered).is_ready
-    assert not View(resource(2, Ready=("True", "Fitted", 1)), answered).is_ready
-    assert not View(resource(Ready=("False", "Training", 1)), answered).is_ready
-    stale = resource(Ready=("True", "Predicted", 1), Stale=("True", "SweepChanged", 1))
-    assert not View(ready, stale).is_ready
-    assert not View({}, {}).is_ready
-
-
-def test_the_demo_gives_up_only_if_a_resource_is_stalled() -> None:
-    stuck = resource(Stalled=("True", "OptimumOnBatchSizeEdge", 1))
-    assert View(stuck, {}).stalled["reason"] == "OptimumOnBatchSizeEdge"
-    assert View({}, stuck).stalled
-    assert not View(resource(2, Stalled=("True", "BadData", 1)), {}).stalled
-    assert not View(resource(Ready=("False", "StorageUnreachable", 1)), {}).stalled
-
-
 def asked_for_probes(status: str, reason: str, **answered: Any) -> Json:
     """A prediction that is ready, with probes."""
     found = resource(Ready=("True", "Predicted", 1), Validated=(status, reason, 1))
@@ -169,20 +150,6 @@ def asked_for_probes(status: str, reason: str, **answered: Any) -> Json:
         "spec": {"validation": {"sweepRef": {"name": "near"}}},
         "status": found["status"] | answer | answered,
     }
-
-
-def test_the_demo_waits_for_a_verdict_whichever_it_is() -> None:
-    ready = resource(Ready=("True", "Fitted", 1))
-    assert View(ready, resource(Ready=("True", "Predicted", 1))).is_judged
-    for status, reason in (("True", "AnswerHolds"), ("False", "BetterAnswerNearby")):
-        assert View(ready, asked_for_probes(status, reason)).is_judged
-    for reason in UNDECIDED:
-        assert View(ready, asked_for_probes("Unknown", reason)).is_judged
-    for reason in ("SweepNotReady", "AnswerAwaited", "SweepNotFound"):
-        assert not View(ready, asked_for_probes("Unknown", reason)).is_judged
-    stale = asked_for_probes("True", "AnswerHolds")
-    stale["metadata"]["generation"] = 2
-    assert not View(ready, stale).is_judged
 
 
 def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
@@ -202,12 +169,6 @@ def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
         "TooManyFailedPoints",
     }
     assert {*(set(Reason) - decided), *RefusalReason, *stuck} == UNDECIDED
-
-
-def places(done: int) -> Json:
-    """Five, so many of them done."""
-    states = ["Succeeded"] * done + ["Pending"] * (5 - done)
-    return {"places": [{"state": state} for state in states]}
 
 
 def test_the_verdict_is_told_once_there_is_one() -> None:

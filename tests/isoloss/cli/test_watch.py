@@ -398,6 +398,21 @@ def test_watching_ends_with_a_verdict_or_where_there_will_be_none(
     assert View(resource(("Ready", "True", "Fitted")), prediction).is_ready is ends
 
 
+def test_a_condition_of_an_earlier_generation_counts_for_nothing() -> None:
+    ready, stalled = (
+        resource(("Ready", "True", "Fitted")),
+        resource(("Stalled", "True", "BadData")),
+    )
+    answered = resource(("Ready", "True", "Predicted"))
+    assert View(ready, answered).is_ready
+    assert not View(ready, {}).is_ready
+    assert View(ready, stalled).stalled["reason"] == View(stalled, answered).stalled["reason"]
+    for each in (ready, stalled):
+        each["metadata"]["generation"] = 2
+    assert not View(ready, answered).is_ready
+    assert not View(stalled, answered).stalled
+
+
 @pytest.mark.parametrize(
     ("given", "low", "says"),
     [(64, "64", "64 (given)"), (None, "64", "64 [64, 64]"), (64, "50", "64 [50, 64]")],
