@@ -142,20 +142,6 @@ def test_a_job_that_is_deleted_by_hand_has_cost_that_while_its_pod_still_ends() 
         assert spent == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
 
 
-def test_a_corpus_that_vanishes_does_not_take_what_running_jobs_have_spent_out_of_the_status() -> (
-    None
-):
-    """Without it points have no keys, so that their Jobs cannot be asked."""
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    world = training(jobs=(job(FIRST),), progress=half)
-    before = decide_sweep(world).status
-    assert float(before.spent_flops) == pytest.approx(FIRST.flops / 2)
-    gone = replace(world, manifest=ABSENT, status=before.model_dump(by_alias=True, mode="json"))
-    plan = decide_sweep(gone)
-    assert plan.status.spent_flops == before.spent_flops
-    assert plan.status.accelerator_hours == before.accelerator_hours
-
-
 def test_a_job_deleted_by_hand_once_it_had_its_result_has_cost_what_that_took() -> None:
     whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
     own = result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))
@@ -532,31 +518,43 @@ def test_another_sweeps_result_of_a_point_that_is_dropped_costs_nothing() -> Non
     assert spent_in(decide_sweep(replace(dropped, results={FIRST.key: other}))) == 0
 
 
-def test_what_a_stopped_job_trained_is_counted_on_while_the_corpus_is_prepared_again() -> None:
-    """The store took no ledger: the next pass had to find out again, and a preparation did not ask."""
-    own = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+def stopped_and_dropped(**changes: Any) -> ObservedSweep:
+    """The Job of a point that is planned no more has gone on after it was stopped for the budget."""
     some = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
-    working = training(jobs=(job(FIRST),), progress=some)
-    stopped = known(edited(working, budget={"flops": "1e6"}))
+    stopped = known(edited(training(jobs=(job(FIRST),), progress=some), budget={"flops": "1e6"}))
     assert ledger_of(stopped).points[0].attempts.ended == 1
-    dropped = without_first_rate(replace(stopped, jobs=(complete(FIRST, deleting=True),)))
-    before = decide_sweep(replace(dropped, results=own)).status.spent_flops
-    assert float(before) > 0
-    for jobs in (dropped.jobs, ()):
-        gone = replace(dropped, manifest=ABSENT, jobs=jobs)
-        assert FIRST.key in sweep_reads(gone, frozenset({FIRST.key})).results
-        assert decide_sweep(replace(gone, results=own)).status.spent_flops == before
+    return without_first_rate(replace(stopped, **changes))
 
 
-def test_what_a_job_ended_with_is_counted_on_while_the_corpus_is_prepared_again() -> None:
-    """By its result, not by the last that it reported before."""
-    found = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    world = training(jobs=(complete(FIRST),), progress=half)
-    before = decide_sweep(replace(world, results=found)).status.spent_flops
-    gone = replace(world, manifest=ABSENT)
-    assert FIRST.key in sweep_reads(gone, frozenset()).results
-    assert decide_sweep(replace(gone, results=found)).status.spent_flops == before
+OWN = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+HALF = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+GOES_ON: dict[str, ObservedSweep] = {
+    "it runs": training(jobs=(job(FIRST),), progress=HALF),
+    "it ends": training(jobs=(complete(FIRST),), progress=HALF),
+    "it ends with its result": training(jobs=(complete(FIRST),), progress=HALF, results=OWN),
+    "other points are asked for": edited(
+        training(jobs=(job(FIRST),), progress=HALF),
+        grid={"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3", "4e-3"]},
+    ),
+    "its point is dropped": stopped_and_dropped(
+        jobs=(complete(FIRST, deleting=True),), results=OWN
+    ),
+    "its point is dropped, and it is gone": stopped_and_dropped(jobs=(), results=OWN),
+}
+
+
+@pytest.mark.parametrize("how", GOES_ON)
+def test_what_a_job_cost_is_counted_on_while_the_corpus_is_prepared_again(how: str) -> None:
+    """Its report was read no more, so that what was spent shrank until the corpus was there."""
+    world = GOES_ON[how]
+    before = decide_sweep(world).status
+    gone = replace(world, manifest=ABSENT, status=before.document())
+    stored = frozenset({FIRST.key} if "dropped" in how else ())
+    reads = sweep_reads(replace(gone, results={}), stored)
+    assert FIRST.key in (reads.results if world.results else reads.progress)
+    plan = decide_sweep(gone)
+    assert plan.status.spent_flops == before.spent_flops != "0"
+    assert plan.status.accelerator_hours == before.accelerator_hours
 
 
 def test_what_a_stopped_job_trains_later_counts_from_where_it_began() -> None:

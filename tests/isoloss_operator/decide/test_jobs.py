@@ -1,6 +1,7 @@
 """The table of outcomes: every way in which a Job can end, and what it costs."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.jobs import (
     FailureClass,
+    awaits_result,
     classify,
     spec_field,
     termination_message,
@@ -15,7 +17,7 @@ from isoloss_operator.decide.jobs import (
 )
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.reasons import TRAINER_REASONS
-from tests.support.builders import complete, failed, job, points, vanished, words
+from tests.support.builders import NOW, complete, failed, job, points, vanished, words
 
 POINT = points()[0]
 F = FailureClass
@@ -198,6 +200,18 @@ def test_pods_that_cannot_start_say_why(pod: ObservedPod, reason: str | None) ->
 def test_a_finished_job_waits_for_nothing() -> None:
     """It is past starting."""
     assert waits_for(replace(failed(POINT), pod=ObservedPod(unschedulable="x"))) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "seconds", "is_awaited"),
+    [(complete(POINT), 59, True), (complete(POINT), 60, False), (failed(POINT, 1), 1, False)],
+)
+def test_a_result_may_come_a_minute_after_its_job_has_succeeded(
+    ended: ObservedJob, seconds: float, is_awaited: bool
+) -> None:
+    at = NOW - timedelta(seconds=seconds)
+    assert awaits_result(replace(ended, ended=at), NOW) is is_awaited
+    assert not awaits_result(ended, NOW), "nobody knows when it ended"
 
 
 def test_every_reason_that_is_a_code_of_the_trainer_is_one() -> None:
