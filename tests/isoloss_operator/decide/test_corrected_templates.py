@@ -195,15 +195,6 @@ def test_a_corrected_chart_starts_the_count_of_failures_anew(
     assert decide_sweep(known(world)).ledger is None, "once"
 
 
-def test_another_annotation_of_the_template_gives_failed_points_a_fresh_start() -> None:
-    """As the runbook says of what was corrected where the operator does not see it, such as in a Secret."""
-    world = failing_for_good(*POINTS[:3])
-    assert decide_sweep(world).create == ()
-    annotated = {"metadata": {"annotations": {"corrected": "1"}}}
-    plan = decide_sweep(edited(world, sweep_spec(podTemplate=annotated)))
-    assert [request.attempt for request in plan.create] == [5] * 3
-
-
 def test_a_sweep_that_has_its_laws_does_not_begin_again_with_an_upgrade() -> None:
     world = failing_for_good(FIRST)
     world = known(world, results={p.key: result(p) for p in POINTS[1:]})
@@ -233,17 +224,3 @@ def test_a_refusal_ends_with_the_chart_that_caused_it() -> None:
     assert decide_sweep(corrected).create
     late = replace(world, jobs=(refusing,), operator_template="corrected")
     assert condition(decide_sweep(late), "Ready")[1] != "BadConfiguration"
-
-
-def test_what_an_evaluation_refuses_of_its_sweeps_template_ends_with_it() -> None:
-    message = REFUSED["pod_termination_message"]
-    refusing = predictions.ended(REFUSED["exit_code"], message, generation=1)
-    world = predictions.recorded(refusing)
-    assert condition(decide_prediction(world), "Evaluated")[1] == "BadConfiguration"
-    world = replace(world, jobs=(), now=NOW + timedelta(hours=1))
-    suspended = predictions.sweep(generation=2, spec=parsed(sweep_spec(suspend=True)))
-    assert not decide_prediction(replace(world, sweep=suspended)).create, "nothing is corrected"
-    corrected = predictions.sweep(generation=2, spec=parsed(CORRECTED))
-    plan = decide_prediction(replace(world, sweep=corrected))
-    assert [request.attempt for request in plan.create] == [2]
-    assert condition(plan, "Ready")[1] != "BadConfiguration"

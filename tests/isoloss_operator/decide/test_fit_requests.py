@@ -155,6 +155,7 @@ def test_a_page_is_drawn_once_a_minute_at_most_and_only_if_it_shows_something_ne
     first = page(on_the_way())
     assert first is not None
     assert page(on_the_way(page_seconds=59.0)) is None
+    assert page(on_the_way(fit_in_backoff=True)) is None, "as provisional fits rest"
     assert page(on_the_way(page_shows=first.inputs)) is None
     assert page(on_the_way(tokens=600_000, page_shows=first.inputs)) is not None
 
@@ -167,10 +168,6 @@ def test_fits_draw_the_page_themselves_and_a_finished_sweep_has_its_report() -> 
     over = done(len(POINTS), page_seconds=3600.0)
     assert not asked(over).provisional
     assert page(over) is None
-
-
-def test_pages_rest_as_provisional_fits_do() -> None:
-    assert page(on_the_way(fit_in_backoff=True)) is None
 
 
 def test_the_report_uri_is_there_once_a_page_is_and_outlives_a_restart() -> None:

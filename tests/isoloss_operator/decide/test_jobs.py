@@ -137,32 +137,56 @@ def test_the_trainers_words_code_and_field_are_passed_on() -> None:
     )
 
 
-def test_without_a_termination_message_the_facts_are_stated() -> None:
-    """Exit code and reasons."""
-    assert classify(failed(POINT, 3)).message == "exit code 3, Error"
-    limit = "Job has reached the specified backoff limit"
-    crashed = failed(POINT, 139, message=limit, pod_node="gpu-7")
-    assert classify(crashed).message == "exit code 139, Error, on node gpu-7"
-    late = {"reason": "DeadlineExceeded", "message": "Job was active longer than its deadline"}
-    assert classify(failed(POINT, 143, **late)).message.endswith("longer than its deadline")
-    assert "(DeadlineExceeded: Job was active" in classify(vanished(POINT, **late)).message
-    assert "its pod is gone" in classify(vanished(POINT)).message
+LATE = {"reason": "DeadlineExceeded", "message": "Job was active longer than its deadline"}
+LIMIT = "Job has reached the specified backoff limit"
+CORDON = "If it goes on, cordon the node: kubectl cordon gpu-7"
 
 
-def test_an_init_container_that_failed_is_named() -> None:
-    """It used to be a pod that vanished, tried twenty times uncharged."""
-    ended = failed(POINT, 1, pod_init_container="fetch", pod_termination_message="no route to hub")
-    assert classify(ended).message == "init container fetch: exit code 1, Error, no route to hub"
-
-
-def test_a_pod_that_a_node_refuses_names_the_node() -> None:
-    said = "Pod was rejected: no healthy devices present. "
-    refused = failed(
-        POINT, None, pod_reason="UnexpectedAdmissionError", pod_message=said, pod_node="gpu-7"
-    )
-    assert classify(refused).message.startswith(
-        "UnexpectedAdmissionError on node gpu-7: Pod was rejected: no healthy devices present. If"
-    )
+@pytest.mark.parametrize(
+    ("ended", "message"),
+    [
+        (failed(POINT, 3), "exit code 3, Error"),
+        (
+            failed(POINT, 139, message=LIMIT, pod_node="gpu-7"),
+            "exit code 139, Error, on node gpu-7",
+        ),
+        (failed(POINT, 143, **LATE), f"exit code 143, Error, {LATE['message']}"),
+        (vanished(POINT), "the Job failed (BackoffLimitExceeded) and its pod is gone"),
+        (
+            vanished(POINT, **LATE),
+            f"the Job failed (DeadlineExceeded: {LATE['message']}) and its pod is gone",
+        ),
+        (
+            failed(POINT, 1, pod_init_container="fetch", pod_termination_message="no route"),
+            "init container fetch: exit code 1, Error, no route",
+        ),
+        (
+            failed(
+                POINT,
+                None,
+                pod_reason="UnexpectedAdmissionError",
+                pod_message="Pod was rejected. ",
+                pod_node="gpu-7",
+            ),
+            f"UnexpectedAdmissionError on node gpu-7: Pod was rejected. {CORDON}",
+        ),
+        (
+            failed(
+                POINT,
+                128,
+                pod_reason="StartError",
+                pod_termination_message="unknown device",
+                pod_node="gpu-7",
+            ),
+            f"StartError on node gpu-7 (exit code 128): unknown device. {CORDON}",
+        ),
+    ],
+)
+def test_without_words_of_the_trainer_the_facts_are_stated(
+    ended: ObservedJob, message: str
+) -> None:
+    """Exit code and reasons, the container and the node, and what to do about that."""
+    assert classify(ended).message == message
 
 
 def test_only_memory_of_the_host_halves_the_micro_batch() -> None:
@@ -248,13 +272,3 @@ def test_field(field: str, expected: str) -> None:
 @pytest.mark.parametrize("field", ["initial_weights", "checkpoint.uri", "model.vocab_size"])
 def test_whatever_a_continued_size_refuses_is_about_its_checkpoint(field: str) -> None:
     assert spec_field(field, proxy=2, model="checkpoint") == "spec.proxies[2].checkpoint"
-
-
-def test_what_a_node_did_names_the_node_and_what_to_cordon() -> None:
-    said = "nvidia-container-cli: device error: unknown device"
-    broken = failed(
-        POINT, 128, pod_reason="StartError", pod_termination_message=said, pod_node="gpu-7"
-    )
-    message = classify(broken).message
-    assert message.startswith("StartError on node gpu-7 (exit code 128): nvidia-container-cli")
-    assert message.endswith("If it goes on, cordon the node: kubectl cordon gpu-7")

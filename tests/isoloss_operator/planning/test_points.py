@@ -14,7 +14,6 @@ from isoloss_operator.decide.jobs import job_name
 from isoloss_operator.planning.points import (
     decimal_label,
     plan_points,
-    repeated_domains,
     template_digest,
 )
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, sources
@@ -231,12 +230,6 @@ def test_a_domain_without_held_out_text_is_refused() -> None:
     assert "raise validation.documentsPerThousand" in found["spec.data.domains[1]"]
 
 
-def test_repetition_of_the_corpus_is_known() -> None:
-    """2,000,000 tokens of which 18% are math, and only 90,000 of these."""
-    corpus = manifest(domains=(domain("general"), domain("math", training_tokens=90_000)))
-    assert repeated_domains(parse_sweep_spec(sweep_spec()), corpus) == {"math": pytest.approx(4.0)}
-
-
 def test_warm_up_is_left_out_as_the_runs_leave_it_out() -> None:
     """One number, stated where it is needed without the law engine."""
     assert WARMUP_MULTIPLE == runs.WARMUP_MULTIPLE
@@ -270,12 +263,13 @@ def test_no_warm_up_and_a_given_one_stay_what_they_are() -> None:
 
 
 def test_the_template_digest_covers_template_and_secret() -> None:
-    """What a user mends when pods fail."""
-    base = parse_sweep_spec(sweep_spec())
-    other = parse_sweep_spec(sweep_spec(podTemplate={"spec": {"priority": 1}}))
+    """What a user mends when pods fail: an annotation alone starts the count of failures anew, as the runbook says."""
+    annotated = {"metadata": {"annotations": {"corrected": "1"}}}
+    templates = (None, {"spec": {"priority": 1}}, annotated)
+    specs = [parse_sweep_spec(sweep_spec(podTemplate=each)) for each in templates]
     secret = parse_sweep_spec(sweep_spec(storage={"uri": "s3://bucket/sweeps"}))
-    digests = {template_digest(base), template_digest(other), template_digest(secret)}
-    assert len(digests | {template_digest(base, {"spec": {}})}) == 4
+    digests = {template_digest(each) for each in (*specs, secret)}
+    assert len(digests | {template_digest(specs[0], {"spec": {}})}) == 5
 
 
 @pytest.mark.parametrize(
