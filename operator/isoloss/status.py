@@ -196,30 +196,11 @@ def _number(text: Any) -> float:
         return 0.0
 
 
-@dataclass(frozen=True)
-class SizeLine:
-    """How far one size is."""
-
-    name: str
-    points: str
-    """Done of all, such as 7/9."""
-    trained: int
-    """Percent of the tokens that are wanted so far."""
-    loss: str
-    """Lowest one among the points that came furthest, nats per token; empty: none is known."""
-
-
-def size_lines(view: View) -> list[SizeLine]:
-    """The sizes in the order of the spec."""
-    return [
-        SizeLine(
-            str(size.get("proxy", "")),
-            str(size.get("progress", "")),
-            int(size.get("trained", 0)),
-            str(size.get("loss", "")),
-        )
-        for size in view.sweep.get("status", {}).get("sizes", ())
-    ]
+def size_lines(view: View) -> list[Json]:
+    """The sizes in the order of the spec: proxy, points done of all (`progress`), percent of the tokens that are wanted so far
+    (`trained`), and the lowest loss among the points that came furthest, nats per token."""
+    sizes = view.sweep.get("status", {}).get("sizes", ())
+    return [{"progress": "", "trained": 0, "loss": "", **size} for size in sizes]
 
 
 def search_lines(view: View) -> list[str]:

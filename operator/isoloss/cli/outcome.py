@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -55,20 +52,11 @@ def folded(text: str, width: int) -> str:
 
 def print_document(document: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command: dataclasses by their fields, null for what is not finite."""
-    typer.echo(json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False))
+    # Not above: the help, and tables, need none of it.
+    from pydantic_core import to_json
 
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    # numpy's arrays and scalars; importing numpy to name them would slow down `isoloss laws`.
-    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+    text = to_json(document, indent=2, inf_nan_mode="null", fallback=lambda value: value.tolist())
+    typer.echo(text.decode())
 
 
 def print_warnings(warnings: Sequence[str]) -> None:

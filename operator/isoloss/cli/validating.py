@@ -21,7 +21,7 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, PredictionQuery, Refused, Run, predict
+from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, Run, predict
 from isoloss.run_sources import read_runs
 from isoloss.runs import RunSet
 from isoloss.validation import validate as validate_from
@@ -109,13 +109,14 @@ def _planned(
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     budget_flops = answer.cpt_flops
-    short = validation.refuse_share(laws, query, share, lambda each: each * budget_flops)
-    if short is not None and short.smallest is not None:
-        raise BadInput(
-            f"--share {share:g}: {short.message} Give --share {short.smallest:g} or more."
-        )
-    if short is not None:
-        return print_refused(short.refused, as_json=as_json)
+    short = validation.answer_at(laws, query, share * budget_flops)
+    if isinstance(short, Refused):
+        if {each.reason for each in short.refusals} == {RefusalReason.BUDGET_TOO_SMALL}:
+            enough = validation.smallest_share(laws, query, budget_flops, share)
+            if enough is not None:
+                message = short.refusals[0].message
+                raise BadInput(f"--share {share:g}: {message} Give --share {enough:g} or more.")
+        return print_refused(short, as_json=as_json)
     places = validation.probe_cross(
         answer.learning_rate.value,
         answer.batch_size.value,

@@ -133,9 +133,10 @@ def _table(sizes: list[Any], width: int) -> RenderableType:
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     for size in sizes:
-        best = f"best {size.loss}" if size.loss else ""
-        bar = ProgressBar(total=100, completed=size.trained, width=min(BAR, max(width - 38, 4)))
-        table.add_row(size.name, bar, f"{size.trained}%", size.points, best)
+        best = f"best {size['loss']}" if size["loss"] else ""
+        done = size["trained"]
+        bar = ProgressBar(total=100, completed=done, width=min(BAR, max(width - 38, 4)))
+        table.add_row(size["proxy"], bar, f"{done}%", size["progress"], best)
     return table
 
 

@@ -13,7 +13,7 @@ from isoloss.validation.outcome import (
     Validation,
     is_verdict,
 )
-from isoloss.validation.probe_length import ShareRefused, refuse_share
+from isoloss.validation.probe_length import answer_at, smallest_share
 from isoloss.validation.probes import (
     InvalidProbes,
     Place,

@@ -167,13 +167,13 @@ def _weights(data: _Data, grid: _Grid, prior: Normal, within: Box) -> Array:
     """(places of the grid, factors, scales of the errors) posterior, its sum 1."""
     minima, factors, scales = grid.minima, np.exp(LOG_FACTORS), np.arange(len(data.variances))
     design = np.repeat(data.design(minima), len(factors) * len(scales), axis=-1)
-    found = _regressed(
+    log_likelihood, _, _ = _regressed(
         data,
         design,
         np.tile(np.repeat(factors, len(scales)), len(minima)),
         np.tile(scales, len(minima) * len(factors)),
     )
-    log_weights = found.log_likelihood.reshape(len(minima), len(factors), len(scales))
+    log_weights = log_likelihood.reshape(len(minima), len(factors), len(scales))
     log_weights = log_weights - 0.5 * (LOG_FACTORS / np.log(2.0))[:, None] ** 2
     distance = (minima - prior.mean) / prior.deviation
     log_weights -= 0.5 * (distance**2).sum(axis=1)[:, None, None]
@@ -183,22 +183,14 @@ def _weights(data: _Data, grid: _Grid, prior: Normal, within: Box) -> Array:
     return np.asarray(weights / weights.sum(), dtype=float)
 
 
-@dataclass(frozen=True)
-class _Regressed:
-    """Normal posteriors of (m, xx, xy, yy), one per design."""
+def _regressed(
+    data: _Data, design: Array, factors: Array, scales: NDArray[np.intp]
+) -> tuple[Array, Array, Array]:
+    """Normal posteriors of (m, xx, xy, yy), one per design (n, 4, k): log likelihood (k,) apart from a constant, mean (4, k) and
+    covariance (4, 4, k).
 
-    log_likelihood: Array
-    """(k,), apart from a constant."""
-    mean: Array
-    """(4, k)."""
-    covariance: Array
-    """(4, 4, k)."""
-
-
-def _regressed(data: _Data, design: Array, factors: Array, scales: NDArray[np.intp]) -> _Regressed:
-    """Bayesian linear regression on `design` (n, 4, k), one loss after another: arithmetic alone for any k.
-
-    `scales` (k,) are rows of the variances. k comes last: whole rows of memory are added and multiplied.
+    Bayesian linear regression, one loss after another: arithmetic alone for any k. `scales` (k,) are rows of the variances. k comes
+    last: whole rows of memory are added and multiplied.
     """
     mean = data.prior_mean(factors)
     covariance = data.prior_variance(factors) * np.eye(4)[:, :, None]
@@ -211,7 +203,7 @@ def _regressed(data: _Data, design: Array, factors: Array, scales: NDArray[np.in
         gain = reach / spread
         mean = mean + gain * surprise
         covariance -= gain[:, None] * reach
-    return _Regressed(log_likelihood, mean, covariance)
+    return log_likelihood, mean, covariance
 
 
 def _bounds(grid: _Grid, weights: Array) -> tuple[Array, Array]:
@@ -235,9 +227,9 @@ def _drawn(data: _Data, grid: _Grid, weights: Array, rng: np.random.Generator) -
     chosen = np.minimum(np.searchsorted(np.cumsum(weights.ravel()), levels), weights.size - 1)
     at, factor, scale = np.unravel_index(chosen, weights.shape)
     minima = grid.minima[at] + grid.step * (rng.random((DRAWS, 2)) - 0.5)
-    found = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor], scale)
-    root = np.linalg.cholesky(np.moveaxis(found.covariance, -1, 0) + ROUNDING * np.eye(4))
-    entries = found.mean.T + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
+    _, mean, covariance = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor], scale)
+    root = np.linalg.cholesky(np.moveaxis(covariance, -1, 0) + ROUNDING * np.eye(4))
+    entries = mean.T + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
     _, xx, xy, yy = entries.T
     kept = (xx > 0) & (xx * yy > xy**2)
     hessian = np.stack([xx, xy, xy, yy], axis=1).reshape(-1, 2, 2)

@@ -1,8 +1,7 @@
 """How long probes must be: what the laws say at their tokens is compared with what they say at the full budget."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from isoloss import laws as engine
 from isoloss.usual import SAME_VALUE
@@ -20,54 +19,17 @@ def answer_at(
     return answer
 
 
-@dataclass(frozen=True)
-class ShareRefused:
-    """Why probes of a share of the budget cannot be judged."""
-
-    refused: engine.Refused
-    smallest: float | None
-    """A little more than the smallest share of which they can be, to two digits; None if no share helps."""
-
-    @property
-    def message(self) -> str:
-        """A sentence that says what is wrong."""
-        return self.refused.refusals[0].message
-
-
-def refuse_share(
-    laws: engine.Laws,
-    query: engine.PredictionQuery,
-    share: float,
-    flops_of: Callable[[float], float],
-) -> ShareRefused | None:
-    """Why probes of a share of the query's budget could not be judged once they are trained; None if they could.
-
-    `flops_of` gives the FLOPs of one probe by its share of the budget, up to those of the whole budget.
-    """
-    short = answer_at(laws, query, flops_of(share))
-    if not isinstance(short, engine.Refused):
-        return None
-    is_too_short = {each.reason for each in short.refusals} == {
-        engine.RefusalReason.BUDGET_TOO_SMALL
-    }
-    return ShareRefused(
-        short, _smallest_share(laws, query, share, flops_of) if is_too_short else None
-    )
-
-
-def _smallest_share(
-    laws: engine.Laws,
-    query: engine.PredictionQuery,
-    too_small: float,
-    flops_of: Callable[[float], float],
+def smallest_share(
+    laws: engine.Laws, query: engine.PredictionQuery, budget_flops: float, refused: float
 ) -> float | None:
-    """`too_small` is a share of which probes cannot be judged. None if not even probes of the whole budget can."""
-    low, high = too_small, 1.0
-    if isinstance(answer_at(laws, query, flops_of(high)), engine.Refused):
+    """A little more than the smallest share of the budget of which probes can be judged, to two digits, where those of a share
+    `refused` cannot. None if not even probes of the whole budget can."""
+    low, high = refused, 1.0
+    if isinstance(answer_at(laws, query, budget_flops), engine.Refused):
         return None
     while high > low * (1.0 + SAME_VALUE):
         middle = math.sqrt(low * high)
-        if isinstance(answer_at(laws, query, flops_of(middle)), engine.Refused):
+        if isinstance(answer_at(laws, query, middle * budget_flops), engine.Refused):
             low = middle
         else:
             high = middle
