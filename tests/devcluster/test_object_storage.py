@@ -24,28 +24,6 @@ def files_of(storage: ObjectStorage) -> s3fs.S3FileSystem:
     )
 
 
-def test_objects_are_put_read_listed_and_deleted(object_storage: ObjectStorage) -> None:
-    object_storage.create_bucket("objects")
-    files = files_of(object_storage)
-    files.pipe_file("objects/a/one", b"1" * 20_000_000)  # more than one part
-    files.pipe_file("objects/a/b/two", b"2")
-    assert files.cat_file("objects/a/one") == b"1" * 20_000_000
-    assert sorted(files.find("objects/a")) == ["objects/a/b/two", "objects/a/one"]
-    files.rm_file("objects/a/one")
-    assert files.find("objects/a") == ["objects/a/b/two"]
-
-
-def test_the_environment_is_all_a_client_needs(
-    object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in object_storage.environment().items():
-        monkeypatch.setenv(name, value)
-    object_storage.create_bucket("from-environment")
-    files = s3fs.S3FileSystem(skip_instance_cache=True)
-    files.pipe_file("from-environment/x", b"x")
-    assert files.cat_file("from-environment/x") == b"x"
-
-
 def test_wrong_credentials_are_refused(object_storage: ObjectStorage) -> None:
     files = s3fs.S3FileSystem(
         key="nobody", secret="nothing", endpoint_url=object_storage.url, skip_instance_cache=True

@@ -1,10 +1,9 @@
-"""Points of ledgers, progress and trajectories that a tenant wrote by hand, with the digests that belong to them.
+"""Progress and trajectories that a tenant wrote by hand, with the digests that belong to them.
 
-The running operator reads the first two, the process of a fit the third. Every record is replaced by a sound one in
+The running operator reads the former, the process of a fit the latter. Every record is replaced by a sound one in
 the end: the tenant pays with points that are trained again.
 """
 
-import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -44,15 +43,6 @@ TRAJECTORIES = {
     "nothing": b"",
 }
 """One for each of the points. Nothing is what a run leaves that ends before its first evaluation; no other can be."""
-LINES = {
-    "no JSON": b"\x00" * 2**20,
-    "nested": hostile("ledger point")["nested"]() + b"\n",
-    "wrong types": b'{"key":1,"attempts":[]}\n' * 1000,
-    "bad items": (hostile("ledger point")["bad items"]() + b"\n") * 100,
-    "larger than may be": b" " * (65 * 2**20),
-    "empty lines": b"\n" * (60 * 2**20),
-}
-"""Points of a ledger."""
 
 
 def named(place: Place, name: str, store: str, **spec: Any) -> Json:
@@ -103,29 +93,6 @@ def left(folder: Path) -> set[str]:
         for name, digest in digests.items()
         if list(folder.glob(f"points/*/trajectories/{digest}.jsonl"))
     }
-
-
-@pytest.mark.whole
-def test_no_ledger_takes_the_operator_from_its_neighbours(
-    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
-) -> None:
-    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
-    limited.environment["ISOLOSS_IDLE_SECONDS"] = "2"  # type: ignore[index]
-    folder = place.storage.buckets / place.bucket / "lab"
-    with Neighbour(user, limited, place) as neighbour:
-        made = tenant.apply_sweep(named(place, "lab", "lab"))
-        done(tenant, "lab")
-        path = folder / layout.ledger_in(layout.sweep_folder("lab", made["metadata"]["uid"]))
-        for what, lines in LINES.items():
-            head = gzip.decompress(path.read_bytes()).partition(b"\n")[0]
-            forged = gzip.compress(head + b"\n" + lines)
-            replace_object(path, forged)
-            wait_until(
-                lambda forged=forged: path.exists() and path.read_bytes() != forged,
-                f"the ledger to be made anew: {what}",
-            )
-            assert done(tenant, "lab")["status"]["points"]["succeeded"] == SMALL_POINTS
-        neighbour.judge()
 
 
 @pytest.mark.whole

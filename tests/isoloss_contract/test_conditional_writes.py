@@ -87,16 +87,17 @@ def test_of_many_writers_with_one_version_one_wins(open_store: OpenStore) -> Non
         assert open_store().read_versioned(HEAD) == (f"{turn} {winner}".encode(), version)
 
 
-def test_a_read_with_a_version_is_bounded_and_knows_absence(open_store: OpenStore) -> None:
+def test_a_read_is_bounded_and_knows_absence(open_store: OpenStore) -> None:
     store = open_store()
     store.write(HEAD, b"x" * 1001)
-    with pytest.raises(BadRecord, match="larger than 1000 bytes"):
-        store.read_versioned(HEAD, max_bytes=1000)
+    for read in (store.read, store.read_versioned):
+        with pytest.raises(BadRecord, match="larger than 1000 bytes"):
+            read(HEAD, max_bytes=1000)
+        with pytest.raises(NotFound, match=r"sweeps/a/other\.json: not found"):
+            read("sweeps/a/other.json")
     assert len(store.read_versioned(HEAD, max_bytes=1001)[0]) == 1001
     store.write(HEAD, b"")
     assert store.read_versioned(HEAD, max_bytes=0)[0] == b""
-    with pytest.raises(NotFound):
-        store.read_versioned("sweeps/a/other.json")
 
 
 def test_a_stamp_changes_with_every_replacement(open_store: OpenStore) -> None:

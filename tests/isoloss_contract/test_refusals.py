@@ -1,6 +1,7 @@
 """Answers of 4xx from an S3 server: what they mean, and that they are given once."""
 
 import secrets
+from collections.abc import Callable
 
 import pytest
 from aiohttp import web
@@ -43,15 +44,6 @@ def test_what_is_denied_and_not_listed_is_absent(relay: Proxy, store: Store) -> 
     assert not store.exists("here.jso")
 
 
-def test_what_is_denied_and_listed_is_denied(relay: Proxy, store: Store) -> None:
-    store.write("here.json", b"x")
-    relay.handler = DENIES_ALL_BUT_LISTS
-    with pytest.raises(StoreRefused, match="AccessDenied"):
-        store.read("here.json")
-    with pytest.raises(StoreRefused, match="403"):  # a HEAD has no words
-        store.stamp("here.json")
-
-
 def test_where_listing_is_denied_too_the_message_names_the_right(
     relay: Proxy, store: Store
 ) -> None:
@@ -68,12 +60,22 @@ def test_what_is_refused_is_asked_once(relay: Proxy, store: Store) -> None:
     assert relay.requests - before == 1
 
 
-def test_a_denied_write_says_so(relay: Proxy, store: Store) -> None:
-    relay.handler = DENIES_ALL
-    with pytest.raises(StoreRefused, match="AccessDenied"):
-        store.write("a.json", b"x")
-    with pytest.raises(StoreRefused, match="AccessDenied"):
-        store.write_if("a.json", b"x", None)
+def test_what_is_denied_and_listed_is_denied_at_once(relay: Proxy, store: Store) -> None:
+    """A HEAD has no words. What may be removed is listed first."""
+    store.write("folder/here.json", b"x")
+    relay.handler = DENIES_ALL_BUT_LISTS
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: store.read("folder/here.json"), "AccessDenied"),
+        (lambda: store.stamp("folder/here.json"), "403"),
+        (lambda: store.write("folder/here.json", b"x"), "AccessDenied"),
+        (lambda: store.write_if("a.json", b"x", None), "AccessDenied"),
+        (lambda: store.remove("folder"), "AccessDenied"),
+    ]
+    for call, words in calls:
+        before = relay.requests
+        with pytest.raises(StoreRefused, match=words):
+            call()
+        assert relay.requests - before <= 2, "a listing and a question"
 
 
 def is_conditional(call: Call) -> bool:
@@ -198,12 +200,3 @@ def test_a_deletion_that_failed_for_now_is_tried_again(relay: Proxy, store: Stor
     store.write("folder/a", b"x")
     with pytest.raises(StoreUnavailable, match="InternalError"):
         store.remove("folder")
-
-
-def test_a_denied_deletion_says_so_at_once(relay: Proxy, store: Store) -> None:
-    store.write("folder/a", b"x")
-    relay.handler = Fault(is_bulk_deletion, DENIED)
-    before = relay.requests
-    with pytest.raises(StoreRefused, match="AccessDenied"):
-        store.remove("folder")
-    assert relay.requests - before == 2, "a listing and a deletion"

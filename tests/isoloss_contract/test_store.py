@@ -34,11 +34,6 @@ def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
     assert store.read_record("a/b.json", records.Claimant) == claimant
 
 
-def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
-    with pytest.raises(NotFound, match=r"a/b\.json: not found"):
-        store.read("a/b.json")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -105,12 +100,6 @@ def test_a_version_that_is_none_is_damage(store: Store, version: str) -> None:
     store.write("r.json", f'{{"contract_version": {version}}}'.encode())
     with pytest.raises(BadRecord, match="contract_version"):
         store.read_record("r.json", records.PointResult)
-
-
-def test_an_oversized_object_is_refused_without_reading_it_whole(store: Store) -> None:
-    store.write("big", b"x" * 1001)
-    with pytest.raises(BadRecord, match="larger than 1000 bytes"):
-        store.read("big", max_bytes=1000)
 
 
 def test_a_bad_line_is_named_by_its_number() -> None:

@@ -352,6 +352,7 @@ def test_a_key_that_is_asked_for_while_it_is_worked_on_goes_first_afterwards(clo
     assert queue.get() == "a"
     queue.add("b")
     queue.add("a", first=True)
+    assert queue.ready() == 1, "one worker per key"
     queue.done("a")
     assert [queue.get(), queue.get()] == ["a", "b"]
     assert queue.ready() == 0

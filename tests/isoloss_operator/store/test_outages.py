@@ -102,23 +102,6 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
 
 
 @pytest.mark.s3
-def test_a_store_that_comes_back_is_found_again(relay: Proxy, uri: str) -> None:
-    storage = new_storage()
-    relay.handler = hang
-    assert all(isinstance(read, Unanswered) for read in storage.results(uri, KEYS).values())
-    relay.handler = pass_on
-    relay.cut()
-    found: dict[str, object] = {}
-
-    def unanswered() -> Unanswered | None:
-        found.update(storage.results(uri, KEYS))
-        return next((each for each in found.values() if isinstance(each, Unanswered)), None)
-
-    until_answered(unanswered)
-    assert {type(read) for read in found.values()} == {PointResult}
-
-
-@pytest.mark.s3
 def test_what_a_tenant_does_wrong_in_its_own_store_costs_no_neighbour(
     relay: Proxy, uri: str
 ) -> None:
