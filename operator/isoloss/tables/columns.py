@@ -126,6 +126,8 @@ class Columns:
         return self._one_value_per_run(name, found) if name == "optimizer" else found
 
     def _loss(self) -> Found | None:
+        if self.lookup.is_ours:
+            refuse_other_losses(self.lookup, self.lookup.table.columns["loss"])
         held_out, training = known_names.TIERS["loss"]
         found = self.lookup.of_tier("loss", held_out)
         bits = [name for name in known_names.BITS_PER_BYTE if self.lookup.has_logged(name)]
@@ -359,6 +361,18 @@ class Columns:
         if name in self.lookup.header():
             message = f"{expression.option}: no row has a value of {name}"
         raise BadTable(self.lookup.table.source, message, row=1)
+
+
+def refuse_other_losses(lookup: Lookup, losses: Sequence[Any]) -> None:
+    """Raise BadTable where our column loss has other values than one that trackers call the held-out loss."""
+    for name in known_names.HELD_OUT:
+        theirs = [text_of(cell) for cell in lookup.table.columns.get(name, ())]
+        if any(theirs) and theirs != [text_of(cell) for cell in losses]:
+            raise lookup.refused(
+                "loss",
+                f"beside {name}, which trackers call the loss on held-out data, loss may be that on training data: give "
+                f"{option('loss', name)}, or {option('loss', 'loss')} if that is the held-out one",
+            )
 
 
 def _counts_up(cells: Sequence[Any]) -> bool:

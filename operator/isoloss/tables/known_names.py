@@ -155,6 +155,8 @@ TIERS: Mapping[str, Sequence[Tier]] = {
 }
 """By column here. `step` is none of ours: tokens are step * batch_size * sequence_length where no column has them."""
 
+HELD_OUT = tuple(known.name for known in TIERS["loss"][0].names)
+"""Of losses."""
 BITS_PER_BYTE = ("val/bpb", "val_bpb", "eval/bpb", "eval_bpb")
 """nanochat's held-out loss: another unit, which takes the bytes per token of its text."""
 TOKENS_PER_STEP = ("total_batch_size",)

@@ -11,7 +11,7 @@ from typing import Any
 from isoloss.tables import known_names
 from isoloss.tables.batch_sizes import refuse_part_of_batch
 from isoloss.tables.cell_values import is_blank, text_of
-from isoloss.tables.columns import Columns
+from isoloss.tables.columns import Columns, refuse_other_losses
 from isoloss.tables.evaluations import (
     RUN_STATES,
     diverged_runs,
@@ -20,19 +20,18 @@ from isoloss.tables.evaluations import (
     without_missing,
 )
 from isoloss.tables.exports import in_long_form, is_panel
-from isoloss.tables.expressions import Expression, option
-from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable, Table
+from isoloss.tables.expressions import Expression
+from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 from isoloss.tables.lookup import STEP, Found, Lookup
 from isoloss.tables.run_names import run_columns, runs_of_rows
 from isoloss.tables.run_settings import settings_of_rows
 from isoloss.tables.step_counts import refuse_other_tokens
 
-HELD_OUT = tuple(known.name for known in known_names.TIERS["loss"][0].names)
 BESIDE = (
     *RUN_STATES,
     *known_names.BATCH_FACTORS,
     *(known.name for tier in known_names.TIERS[STEP] for known in tier.names),
-    *HELD_OUT,
+    *known_names.HELD_OUT,
 )
 """What is read beside our columns, though it is none of them."""
 
@@ -140,22 +139,14 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
     """A table with our columns; what trackers write beside them is compared with it. Raises BadTable."""
     ours = _ours(table.columns)
     columns = {ours.get(name, name): cells for name, cells in table.columns.items()}
-    for name in HELD_OUT:
-        theirs = [text_of(cell) for cell in columns.pop(name, ())]
-        if any(theirs) and theirs != [text_of(cell) for cell in columns["loss"]]:
-            raise BadTable(
-                table.source,
-                f"beside {name}, which trackers call the loss on held-out data, loss may be that on training data: give "
-                f"{option('loss', name)}, or {option('loss', 'loss')} if that is the held-out one",
-                row=1,
-                column="loss",
-            )
     lookup = Lookup(table, [text_of(cell) for cell in columns["run"]], {}, "")
+    refuse_other_losses(lookup, columns["loss"])
     refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
     if "diverged" not in columns:
         warn_of_unfinished(lookup, range(len(lookup.runs)))
-    kept = {name: cells for name, cells in columns.items() if name not in RUN_STATES}
+    beside = (*RUN_STATES, *known_names.HELD_OUT)
+    kept = {name: cells for name, cells in columns.items() if name not in beside}
     return replace(table, columns=kept), ReadAs(table.source, {}), lookup.warnings
 
 

@@ -338,9 +338,10 @@ def test_our_own_columns_with_a_held_out_loss_beside_them_say_which_loss_is_mean
     ours = changed(**{"eval/loss": None, "tokens": [1e9, 2e9, 4e9] * 2, "loss": losses})
     assert len(read(changed(ours, val_loss=losses)).runs) == 2
     other = changed(ours, val_loss=[each + 0.1 for each in losses])
-    message = refusal(other)
-    assert "--column loss=val_loss" in message
-    assert "--column loss=loss" in message
+    for options in ([], ["sequence_length=2048"]):
+        message = refusal(other, naming_of(options))
+        assert "--column loss=val_loss" in message
+        assert "--column loss=loss" in message
     for name in ("loss", "val_loss"):
         naming = naming_of([f"loss={name}"])
         assert read(other, naming).read[0].columns["loss"] == name
