@@ -64,8 +64,7 @@ class Columns:
         if not {"tokens", "batch_size", "sequence_length"} & set(self.given):
             refuse_other_tokens(self.lookup, there)
         self._doubt_last_row(there)
-        self._doubt_router_loss(there["loss"].label)
-        self._doubt_added(there["loss"].label)
+        doubt_additions(self.lookup, there["loss"].label)
         return there
 
     def optional(self) -> dict[str, Found]:
@@ -188,28 +187,6 @@ class Columns:
             f"one row for each run: its last {columns['loss'].label} and its last "
             f"{columns['tokens'].label} are taken for one evaluation; if training went on after it, bring the history"
         )
-
-    def _doubt_router_loss(self, loss: str) -> None:
-        """Warn of mixtures whose loss is not the cross entropy alone, and depends on how a batch was divided."""
-        found = self.lookup.setting(known_names.ROUTER_LOSS)
-        if found is None or "true" not in {text_of(cell).lower() for cell in found.cells}:
-            return
-        self.lookup.warn(
-            f"{self.lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, once for "
-            "each forward pass, so gradient accumulation strengthens it. Subtract it, and compare runs of equal accumulation"
-        )
-
-    def _doubt_added(self, loss: str) -> None:
-        """Warn of settings by which the loss may be more than the cross entropy, which laws are of."""
-        for name, added in known_names.ADDED_TO_LOSS.items():
-            found = self.lookup.setting(name)
-            values = {text_of(cell) for cell in found.cells} if found else set()
-            given = sorted(value for value in values if value.lower() not in OFF)
-            if found and given:
-                self.lookup.warn(
-                    f"{self.lookup.place(found)} is {given[0]}: {loss} may have {added} in it, and the checkpoint's initial loss has "
-                    "not: if so, bring the cross entropy alone"
-                )
 
     def _one_value_per_run(self, name: str, found: Found) -> Found:
         """The run's value in all of its rows; of learning rates that vary, the highest."""
@@ -361,6 +338,25 @@ class Columns:
         if name in self.lookup.header():
             message = f"{expression.option}: no row has a value of {name}"
         raise BadTable(self.lookup.table.source, message, row=1)
+
+
+def doubt_additions(lookup: Lookup, loss: str) -> None:
+    """Warn of settings by which the loss may be more than the cross entropy, which laws are of."""
+    found = lookup.setting(known_names.ROUTER_LOSS)
+    if found is not None and "true" in {text_of(cell).lower() for cell in found.cells}:
+        lookup.warn(
+            f"{lookup.place(found)} is true: the Trainer adds router_aux_loss_coef times the routers' loss to {loss}, once for "
+            "each forward pass, so gradient accumulation strengthens it. Subtract it, and compare runs of equal accumulation"
+        )
+    for name, added in known_names.ADDED_TO_LOSS.items():
+        found = lookup.setting(name)
+        values = {text_of(cell) for cell in found.cells} if found else set()
+        given = sorted(value for value in values if value.lower() not in OFF)
+        if found and given:
+            lookup.warn(
+                f"{lookup.place(found)} is {given[0]}: {loss} may have {added} in it, and the checkpoint's initial loss has "
+                "not: if so, bring the cross entropy alone"
+            )
 
 
 def refuse_other_losses(lookup: Lookup, losses: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from isoloss.tables import known_names
 from isoloss.tables.batch_sizes import refuse_part_of_batch
 from isoloss.tables.cell_values import is_blank, text_of
-from isoloss.tables.columns import Columns, refuse_other_losses
+from isoloss.tables.columns import Columns, doubt_additions, refuse_other_losses
 from isoloss.tables.evaluations import (
     RUN_STATES,
     diverged_runs,
@@ -30,6 +30,7 @@ from isoloss.tables.step_counts import refuse_other_tokens
 BESIDE = (
     *RUN_STATES,
     *known_names.BATCH_FACTORS,
+    *(known_names.ROUTER_LOSS, *known_names.ADDED_TO_LOSS),
     *(known.name for tier in known_names.TIERS[STEP] for known in tier.names),
     *known_names.HELD_OUT,
 )
@@ -143,6 +144,7 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
     refuse_other_losses(lookup, columns["loss"])
     refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
+    doubt_additions(lookup, "loss")
     if "diverged" not in columns:
         warn_of_unfinished(lookup, range(len(lookup.runs)))
     beside = (*RUN_STATES, *known_names.HELD_OUT)

@@ -154,6 +154,22 @@ def test_a_count_of_log_calls_contradicts_no_tokens() -> None:
     assert parse_table(as_csv(rows, [*HEADER, "step"]), "runs.csv").runs
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("config.output_router_logits", "config.output_router_logits is true"),
+        ("label_smoothing", "label_smoothing is true: loss may have label smoothing in it"),
+    ],
+)
+def test_what_may_be_added_to_the_loss_is_named_in_tables_with_our_columns(
+    name: str, says: str
+) -> None:
+    content = as_csv([[*row, "true"] for row in good_rows()], [*HEADER, name])
+    warning, ignored = parse_table(content, "runs.csv").warnings
+    assert says in warning
+    assert ignored == f"runs.csv: columns ignored: {name}"
+
+
 def test_tokens_that_are_no_whole_steps_in_one_run_are_named() -> None:
     """What another sequence length than the one that is written leaves."""
     rows = good_rows()
