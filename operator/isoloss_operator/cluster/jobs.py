@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 from isoloss_operator.cluster import client
 from isoloss_operator.cluster.manifests import Owner, job_manifest
 from isoloss_operator.cluster.observe import Object, is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.cluster.transport import with_deadline
 from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.settings import Settings
@@ -187,7 +187,7 @@ class JobWriter:
         futures = []
         for item in items:
             turns.acquire()
-            future = self._pool.submit(with_deadline(write_one), item)
+            future = self._pool.submit(copy_context().run, write_one, item)
             future.add_done_callback(lambda _: turns.release())
             futures.append(future)
         errors = [error for future in futures if (error := future.exception()) is not None]

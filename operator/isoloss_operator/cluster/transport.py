@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -164,11 +164,8 @@ class ServerClock:
         return self._here() + self._ahead
 
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
 _deadline: ContextVar[float] = ContextVar("pass_deadline", default=math.inf)
-"""Per context, not handed down: no call of a pass, through whatever layers, can forget it. Threads inherit it by with_deadline."""
+"""Per context, not handed down: no call of a pass, through whatever layers, can forget it. Threads run in a copy of the context."""
 
 
 @contextmanager
@@ -184,9 +181,3 @@ def within(seconds: float) -> Iterator[None]:
 def pass_deadline() -> float:
     """Deadline on the time.monotonic clock; infinite outside of a pass."""
     return _deadline.get()
-
-
-def with_deadline(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function` for one call by another thread, under the deadline of this one."""
-    context = copy_context()
-    return lambda *args, **kwargs: context.run(function, *args, **kwargs)

@@ -10,6 +10,7 @@ from isoloss_operator.cluster import jobs
 from isoloss_operator.cluster.client import SWEEP, Unavailable
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.transport import pass_deadline, within
 from isoloss_operator.decide.plans import JobDeletion
 
 WRITERS = 4
@@ -22,6 +23,7 @@ class Cluster:
     def __init__(self) -> None:
         self.created: list[str] = []
         self.most = 0
+        self.deadlines: set[float] = set()
         self.waiting = threading.Semaphore(0)
         """One for each call that waits for the webhook."""
         self.answer = threading.Event()
@@ -31,6 +33,7 @@ class Cluster:
 
     def create(self, _kind: object, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
+            self.deadlines.add(pass_deadline())
             self._under_way += 1
             self.most = max(self.most, self._under_way)
         if namespace == "slow" and body["name"] != "0":
@@ -92,3 +95,11 @@ def test_a_refusal_ends_the_plan_and_gives_the_turns_back(cluster: Cluster) -> N
         with pytest.raises(Unavailable):
             jobs.create(SLOW, requests)
         assert len(cluster.created) <= WRITERS
+
+
+def test_all_threads_keep_to_the_deadline_of_the_pass(cluster: Cluster) -> None:
+    cluster.answer.set()
+    requests: list[Any] = [SimpleNamespace(name=str(n), kind="train") for n in range(5)]
+    with within(50):
+        writer(cluster).create(SLOW, requests)
+        assert cluster.deadlines == {pass_deadline()}
