@@ -7,14 +7,15 @@ does for kustomize-controller is an archive at an address and its digest in a st
 import hashlib
 import io
 import tarfile
-import threading
 import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 
 from kubernetes import client
 
 from tests.controllers.controller import Json, apply, install
+from tests.support.http_server import Answer, serving
 
 GROUP = "source.toolkit.fluxcd.io"
 KINDS = {
@@ -62,8 +63,8 @@ class Repository:
         self._identity = {"namespace": namespace, "name": name}
         self._archives: dict[str, bytes] = {}
         self._commits = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = ExitStack()
+        self._address = self._server.enter_context(serving(self._archive_at))
         install(api_client, source_definitions())
         body = {**self._head(), "spec": {"interval": "1m", "url": "https://git.example.com/x.git"}}
         apply(api_client, KINDS["GitRepository"], body)
@@ -83,7 +84,7 @@ class Repository:
             "path": path,
             "revision": revision,
             "size": len(content),
-            "url": f"http://127.0.0.1:{self._server.server_address[1]}{path}",
+            "url": f"{self._address}{path}",
         }
         ready = {
             "type": "Ready",
@@ -104,8 +105,7 @@ class Repository:
 
     def close(self) -> None:
         """Serve nothing more."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     def _head(self) -> Json:
         return {
@@ -114,21 +114,9 @@ class Repository:
             "metadata": dict(self._identity),
         }
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        archives = self._archives
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = archives.get(self.path)
-                self.send_response(404 if content is None else 200)
-                self.send_header("Content-Length", str(len(content or b"")))
-                self.end_headers()
-                self.wfile.write(content or b"")
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        return Handler
+    def _archive_at(self, request: BaseHTTPRequestHandler) -> Answer:
+        content = self._archives.get(request.path)
+        return (404, {}, b"") if content is None else (200, {}, content)
 
 
 def _archive(files: Mapping[str, str]) -> bytes:

@@ -1,9 +1,8 @@
 """Objects of Cloud Storage that are stored compressed, which a reader would decompress before any limit applies."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import gcsfs
@@ -11,55 +10,42 @@ import pytest
 
 from isoloss_contract.store import BadRecord, Store
 from tests.isoloss_contract.conftest import SHORT
+from tests.support.http_server import Answer, serving
 
 CONTENT = b"0123456789"
 
 
-class CloudStorage(ThreadingHTTPServer):
+class CloudStorage:
     """One object, with the conditions that a read may have."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
         self.facts = {"generation": "1", "metageneration": "1", "size": str(len(CONTENT))}
         self.asked: list[str] = []
 
-
-class Answer(BaseHTTPRequestHandler):
-    """Of facts, or of the object's content."""
-
-    server: CloudStorage
-
-    def do_GET(self) -> None:
-        query = {name: each[0] for name, each in parse_qs(urlsplit(self.path).query).items()}
-        facts = self.server.facts
-        status, body = 200, json.dumps(facts).encode()
-        if query.get("alt") == "media":
-            body = CONTENT
-            if "Range" in self.headers:
-                first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
-                status, body = 206, CONTENT[first : last + 1]
-            for name in ("generation", "metageneration"):
-                if query.get(f"if{name.capitalize()}Match", facts[name]) != facts[name]:
-                    status, body = 412, b"{}"
-        self.server.asked.append("content" if query.get("alt") == "media" else "facts")
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
+    def answer(self, request: BaseHTTPRequestHandler) -> Answer:
+        """Of facts, or of the object's content."""
+        query = {name: each[0] for name, each in parse_qs(urlsplit(request.path).query).items()}
+        if query.get("alt") != "media":
+            self.asked.append("facts")
+            return 200, {}, json.dumps(self.facts).encode()
+        self.asked.append("content")
+        for name in ("generation", "metageneration"):
+            if query.get(f"if{name.capitalize()}Match", self.facts[name]) != self.facts[name]:
+                return 412, {}, b"{}"
+        if "Range" not in request.headers:
+            return 200, {}, CONTENT
+        first, last = map(int, request.headers["Range"].removeprefix("bytes=").split("-"))
+        return 206, {}, CONTENT[first : last + 1]
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudStorage]:
-    with CloudStorage() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
+    storage = CloudStorage()
+    with serving(storage.answer) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
         gcsfs.GCSFileSystem.clear_instance_cache()
-        yield server
+        yield storage
         gcsfs.GCSFileSystem.clear_instance_cache()
-        server.shutdown()
 
 
 @pytest.fixture

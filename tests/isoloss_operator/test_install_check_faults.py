@@ -1,9 +1,7 @@
 """What `helm test` says where an API server or a storage is not there."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import gcsfs
@@ -12,31 +10,19 @@ from kubernetes.client import Configuration
 
 from isoloss_operator import install_check
 from isoloss_operator.settings import Settings, read_settings
-
-
-class NoBucket(BaseHTTPRequestHandler):
-    """Google Cloud Storage without any."""
-
-    def do_GET(self) -> None:
-        error = {"code": 404, "message": "The specified bucket does not exist."}
-        self.send_response(404)
-        self.end_headers()
-        self.wfile.write(json.dumps({"error": error}).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+from tests.support.http_server import serving
 
 
 @pytest.fixture
 def no_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = HTTPServer(("127.0.0.1", 0), NoBucket)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
-    gcsfs.GCSFileSystem.clear_instance_cache()
-    yield
-    gcsfs.GCSFileSystem.clear_instance_cache()
-    server.shutdown()
-    server.server_close()
+    """Google Cloud Storage without any."""
+    error = {"code": 404, "message": "The specified bucket does not exist."}
+    body = json.dumps({"error": error}).encode()
+    with serving(lambda _: (404, {}, body)) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        yield
+        gcsfs.GCSFileSystem.clear_instance_cache()
 
 
 def environment(*prefixes: str) -> dict[str, str]:
