@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
+from hypothesis.stateful import rule
+from hypothesis.strategies import SearchStrategy, sampled_from
+
 from isoloss.search import Seen
 from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
@@ -78,6 +81,8 @@ FIRST_REPORT_SECONDS: Final = 20.0
 """Until then an attempt has reported nothing."""
 POD_ENDS_SECONDS: Final = 20.0
 """Pods that are to end, and Jobs that are to go, are gone after this."""
+AWAY: Final = sampled_from(["", "the store does not answer"])
+"""Of a store that comes and goes."""
 COURSE: Course = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
 
 COMPLETE: Final = ("succeeds", "diverges", "no result", "bad result", "outlived")
@@ -126,6 +131,26 @@ def answer(rate: str = NEAR[1], **changes: str) -> dict[str, Any]:
         "spec": prediction_spec(sweepRef={"name": "laws"}, checkpoint={"uri": ANSWERED}),
         "status": answer_status(rate, "16", *conditions),
     }
+
+
+def edits(field: str, values: SearchStrategy[Any], **others: Any) -> Any:
+    """A rule of a RuleBasedStateMachine: its simulator's spec has one of these values of a field; None removes it."""
+
+    @rule(value=values)
+    def edit(self: Any, value: Any) -> None:
+        self.simulator.edit(**{field: value, **others})
+
+    return edit
+
+
+def turns(field: str, values: SearchStrategy[Any]) -> Any:
+    """A rule: a field of the simulator has one of these values from now on."""
+
+    @rule(value=values)
+    def turn(self: Any, value: Any) -> None:
+        setattr(self.simulator, field, value)
+
+    return turn
 
 
 class Killed(Exception):

@@ -35,7 +35,7 @@ from tests.support.prediction_simulator import (
     probes_at,
     probes_spec,
 )
-from tests.support.simulator import COURSE, ENDS
+from tests.support.simulator import AWAY, COURSE, ENDS, edits, turns
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
@@ -102,9 +102,15 @@ class Fuzz(RuleBasedStateMachine):
         given = {"initialLoss": loss, "targetParameters": 100_000}
         self.simulator.edit(checkpoint=None, validation=None, **given)
 
-    @rule(flops=st.sampled_from(["1e19", "2e19", "1e16"]))
-    def another_budget(self, flops: str) -> None:
-        self.simulator.edit(budget={"flops": flops})
+    another_budget = edits(
+        "budget", st.sampled_from([{"flops": flops} for flops in ("1e19", "2e19", "1e16")])
+    )
+    a_suspension = edits("suspend", st.sampled_from([True, None]))
+    another_config_map = edits(
+        "publish",
+        st.sampled_from([None, {"configMapName": "answer"}, {"configMapName": "other"}]),
+    )
+    an_invalid_spec = edits("initialLoss", st.just("3.3"), checkpoint={"uri": CHECKPOINTS[0]})
 
     @rule(size=st.sampled_from([None, 128, 256]))
     def another_batch_size(self, size: int | None) -> None:
@@ -114,18 +120,6 @@ class Fuzz(RuleBasedStateMachine):
     @rule(store=st.sampled_from(STORES))
     def a_sweep_in_another_store(self, store: str) -> None:
         self.simulator.turn_to(store)
-
-    @rule(suspend=st.booleans())
-    def a_suspension(self, suspend: bool) -> None:
-        self.simulator.edit(suspend=suspend or None)
-
-    @rule(name=st.sampled_from([None, "answer", "other"]))
-    def another_config_map(self, name: str | None) -> None:
-        self.simulator.edit(publish=name and {"configMapName": name})
-
-    @rule()
-    def an_invalid_spec(self) -> None:
-        self.simulator.edit(initialLoss="3.3", checkpoint={"uri": CHECKPOINTS[0]})
 
     @precondition(lambda self: "checkpoint" in self.simulator.asked)
     @rule(asked=st.sampled_from(VALIDATIONS))
@@ -188,21 +182,20 @@ class Fuzz(RuleBasedStateMachine):
             corpus = probes.ledger.corpus.model_copy(update={"digest": "9" * 32})
             self.simulator.probes = replace(probes, ledger=probes.ledger.replace(corpus=corpus))
 
-    @rule(
-        courses=st.sampled_from([COURSE, COURSE, ABSENT, Unanswered("slow"), Unreadable("row 3")])
+    their_trajectories_are_hidden_or_read = turns(
+        "courses",
+        st.sampled_from([COURSE, COURSE, ABSENT, Unanswered("slow"), Unreadable("row 3")]),
     )
-    def their_trajectories_are_hidden_or_read(self, courses: Any) -> None:
-        self.simulator.courses = courses
-
-    @rule()
-    def they_are_deleted(self) -> None:
-        self.simulator.probes = None
+    they_are_deleted = turns("probes", st.none())
 
     # ---------------------------------------------------------------------------------- its sweep
 
-    @rule(laws=st.sampled_from(["a", "a", "twice a", "refused", "provisional", ""]))
-    def other_laws(self, laws: str) -> None:
-        self.simulator.laws = laws
+    other_laws = turns(
+        "laws", st.sampled_from(["a", "a", "twice a", "refused", "provisional", ""])
+    )
+    the_sweep_is_deleted_or_made_anew = turns("sweep_uid", st.sampled_from(["", "uid-1", "uid-2"]))
+    the_sweep_is_invalid_or_mended = turns("sweep_valid", st.booleans())
+    the_corpus_goes_or_is_put_back = turns("is_prepared", st.booleans())
 
     @rule(is_seen=st.booleans())
     def the_sweep_is_edited(self, is_seen: bool) -> None:
@@ -212,18 +205,6 @@ class Fuzz(RuleBasedStateMachine):
     @rule()
     def the_operator_has_seen_the_sweep(self) -> None:
         self.simulator.sweep_seen = self.simulator.sweep_generation
-
-    @rule(uid=st.sampled_from(["", "uid-1", "uid-2"]))
-    def the_sweep_is_deleted_or_made_anew(self, uid: str) -> None:
-        self.simulator.sweep_uid = uid
-
-    @rule(is_valid=st.booleans())
-    def the_sweep_is_invalid_or_mended(self, is_valid: bool) -> None:
-        self.simulator.sweep_valid = is_valid
-
-    @rule(is_there=st.booleans())
-    def the_corpus_goes_or_is_put_back(self, is_there: bool) -> None:
-        self.simulator.is_prepared = is_there
 
     @rule(
         stamp=st.sampled_from(
@@ -246,26 +227,15 @@ class Fuzz(RuleBasedStateMachine):
             self.a_pass()
             self.everything_succeeds(30.0)
 
-    @rule(refusal=st.sampled_from(["", "exceeded quota: gpus"]))
-    def jobs_are_refused(self, refusal: str) -> None:
-        self.simulator.refuses_jobs = refusal
-
-    @rule(refuses=st.booleans())
-    def config_maps_are_refused(self, refuses: bool) -> None:
-        self.simulator.refuses_config_maps = refuses
+    jobs_are_refused = turns("refuses_jobs", st.sampled_from(["", "exceeded quota: gpus"]))
+    config_maps_are_refused = turns("refuses_config_maps", st.booleans())
+    the_store_comes_or_goes = turns("store_error", AWAY)
+    ledgers_are_refused = turns("refuses_ledgers", st.booleans())
 
     @precondition(lambda self: "other" not in self.simulator.config_maps)
     @rule()
     def a_config_map_is_anothers(self) -> None:
         self.simulator.taken.add("other")
-
-    @rule(error=st.sampled_from(["", "the store does not answer"]))
-    def the_store_comes_or_goes(self, error: str) -> None:
-        self.simulator.store_error = error
-
-    @rule(refuses=st.booleans())
-    def ledgers_are_refused(self, refuses: bool) -> None:
-        self.simulator.refuses_ledgers = refuses
 
     @precondition(
         lambda self: self.simulator.status_is_current and self.simulator.ledger is not None

@@ -26,6 +26,7 @@ from tests.support.chance import fuzz
 from tests.support.models import example_model
 from tests.support.simulator import (
     ANSWERED,
+    AWAY,
     ENDS,
     FAR,
     NEAR,
@@ -33,6 +34,8 @@ from tests.support.simulator import (
     PREDICTION,
     Simulator,
     answer,
+    edits,
+    turns,
 )
 
 PASSES_TO_THE_END: Final = 120
@@ -77,6 +80,16 @@ ANSWERS: Final = (
 STAMPS: Final = ("1" * 64, "9" * 64, ABSENT, Unreadable("no weights"), Unanswered("SlowDown"))
 
 
+def grid(batches: set[int], rates: set[str]) -> dict[str, Any]:
+    return {"batchSizes": sorted(batches), "learningRates": sorted(rates, key=float)}
+
+
+def budget(share: float | None) -> dict[str, str] | None:
+    """Of the whole sweep's FLOPs."""
+    whole = sum(point.flops for point in points())
+    return None if share is None else {"flops": f"{whole * share:.6e}".replace("e+", "e")}
+
+
 class Fuzz(RuleBasedStateMachine):
     """Everything that may happen to a sweep."""
 
@@ -114,9 +127,37 @@ class Fuzz(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------------------------- its user
 
-    @rule(parallelism=st.integers(1, 4))
-    def another_parallelism(self, parallelism: int) -> None:
-        self.simulator.edit(parallelism=parallelism)
+    another_parallelism = edits("parallelism", st.integers(1, 4))
+    another_search = edits(
+        "search",
+        st.sampled_from([{"strategy": "Sequential"}, {"strategy": "Exhaustive"}]),
+        training=None,
+    )
+    other_seeds = edits(
+        "training",
+        st.sampled_from([{"additionalSeeds": seeds} for seeds in ([], [1], [1, 2])]),
+        search=None,
+    )
+    another_fit = edits("fit", st.sampled_from([{"weights": "Averaged"}, {"weights": "Raw"}]))
+    another_grid = edits(
+        "grid",
+        st.builds(
+            grid,
+            st.sets(st.sampled_from([8, 16]), min_size=1),
+            st.sets(st.sampled_from(["1e-3", "2e-3", "4e-3"]), min_size=1),
+        ),
+    )
+    another_budget = edits("budget", st.sampled_from([None, 0.05, 0.3, 0.7, 1.5]).map(budget))
+    a_suspension = edits("suspend", st.booleans())
+    another_pod_template = edits("podTemplate", st.sampled_from(TEMPLATES))
+    another_failure_policy = edits(
+        "failurePolicy",
+        st.fixed_dictionaries(
+            {"retriesPerPoint": st.integers(0, 3), "maxFailedPoints": st.integers(0, 2)}
+        ),
+    )
+    another_queue = edits("queue", st.sampled_from([None, {"localQueueName": "gpus"}]))
+    an_invalid_spec = edits("proxies", st.just([]))
 
     @rule(names=st.sets(st.sampled_from(sorted(SIZES)), min_size=1), factor=st.integers(1, 2))
     def other_sizes_and_tokens(self, names: set[str], factor: int) -> None:
@@ -158,55 +199,9 @@ class Fuzz(RuleBasedStateMachine):
     def a_checkpoint_is_replaced_or_hidden(self, uri: str, stamp: Any) -> None:
         self.simulator.replace_checkpoint(uri, stamp)
 
-    @rule(strategy=st.sampled_from(["Sequential", "Exhaustive"]))
-    def another_search(self, strategy: str) -> None:
-        self.simulator.edit(search={"strategy": strategy}, training=None)
-
-    @rule(seeds=st.sampled_from([[], [1], [1, 2]]))
-    def other_seeds(self, seeds: list[int]) -> None:
-        self.simulator.edit(training={"additionalSeeds": seeds}, search=None)
-
-    @rule(weights=st.sampled_from(["Averaged", "Raw"]))
-    def another_fit(self, weights: str) -> None:
-        self.simulator.edit(fit={"weights": weights})
-
     @rule(template=st.sampled_from(["first", "second"]))
     def another_operator(self, template: str) -> None:
         self.simulator.operator_image, self.simulator.writes_left = template, 0
-
-    @rule(
-        batches=st.sets(st.sampled_from([8, 16]), min_size=1),
-        rates=st.sets(st.sampled_from(["1e-3", "2e-3", "4e-3"]), min_size=1),
-    )
-    def another_grid(self, batches: set[int], rates: set[str]) -> None:
-        grid = {"batchSizes": sorted(batches), "learningRates": sorted(rates, key=float)}
-        self.simulator.edit(grid=grid)
-
-    @rule(share=st.sampled_from([None, 0.05, 0.3, 0.7, 1.5]))
-    def another_budget(self, share: float | None) -> None:
-        whole = sum(point.flops for point in points())
-        budget = None if share is None else {"flops": f"{whole * share:.6e}".replace("e+", "e")}
-        self.simulator.edit(budget=budget)
-
-    @rule(suspend=st.booleans())
-    def a_suspension(self, suspend: bool) -> None:
-        self.simulator.edit(suspend=suspend)
-
-    @rule(template=st.sampled_from(TEMPLATES))
-    def another_pod_template(self, template: dict[str, Any] | None) -> None:
-        self.simulator.edit(podTemplate=template)
-
-    @rule(retries=st.integers(0, 3), failed=st.integers(0, 2))
-    def another_failure_policy(self, retries: int, failed: int) -> None:
-        self.simulator.edit(failurePolicy={"retriesPerPoint": retries, "maxFailedPoints": failed})
-
-    @rule(name=st.sampled_from([None, "gpus"]))
-    def another_queue(self, name: str | None) -> None:
-        self.simulator.edit(queue=None if name is None else {"localQueueName": name})
-
-    @rule()
-    def an_invalid_spec(self) -> None:
-        self.simulator.edit(proxies=[])
 
     # ------------------------------------------------------------------------------- the cluster
 
@@ -242,13 +237,8 @@ class Fuzz(RuleBasedStateMachine):
 
     # --------------------------------------------------------------------------------- the store
 
-    @rule(error=st.sampled_from(["", "the store does not answer"]))
-    def the_store_comes_or_goes(self, error: str) -> None:
-        self.simulator.store_error = error
-
-    @rule(refuses=st.booleans())
-    def ledgers_are_refused(self, refuses: bool) -> None:
-        self.simulator.refuses_ledgers = refuses
+    the_store_comes_or_goes = turns("store_error", AWAY)
+    ledgers_are_refused = turns("refuses_ledgers", st.booleans())
 
     # Of a lost ledger the status knows what was spent: at worst, all but the last pass.
     @precondition(lambda self: self.simulator.status_is_current)
