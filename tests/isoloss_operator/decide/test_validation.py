@@ -1,57 +1,39 @@
 """An answer is judged by the points of another sweep that continue its checkpoint."""
 
-import math
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
-from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
-from isoloss_contract.records import Outcome
+from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.observation import (
-    ObservedAnswer,
-    ObservedCheckpoint,
     ObservedPrediction,
     ObservedReference,
-    ObservedSweep,
     ObservedValidation,
 )
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.reads import planned_tasks
-from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.validation import courses_to_read
-from isoloss_operator.planning.models import parameter_counts
 from tests.support import builders, predictions
-from tests.support.builders import condition, ledger_of, manifest, parsed, result, sweep_spec
-from tests.support.published_configs import TOY_CHECKPOINT
+from tests.support.builders import condition, ledger_of, parsed
+from tests.support.prediction_simulator import COUNTS, PROBES, TOKENS, probes_at, probes_spec
 
-COUNTS = parameter_counts(TOY_CHECKPOINT)
-TOKENS = round(1e19 / (6 * COUNTS.active))
 ASKED = predictions.prediction_spec(
     sweepRef={"name": "dense"},
     budget={"tokens": TOKENS},
     batchSizeMultipleOf=1,
-    validation={"sweepRef": {"name": "demo"}},
+    validation={"sweepRef": {"name": PROBES}},
 )
-SIZE = {
-    "name": "near",
-    "checkpoint": {"uri": predictions.CHECKPOINT},
-    "tokens": TOKENS,
-    "grid": {"around": {"prediction": "dense-8b"}},
-}
-AROUND = sweep_spec(proxies=[SIZE], parallelism=9)
 
 
 def prediction(**changes: Any) -> ObservedPrediction:
     """A prediction about the toy checkpoint, whose sweep is named dense."""
     measured = predictions.evaluation(parameters=COUNTS)
     fields = {"evaluation": measured, "sweep": replace(predictions.sweep(), name="dense")}
-    return predictions.observed(ASKED, **{**fields, **changes})
+    return predictions.observed(ASKED, **{"name": "demo", **fields, **changes})
 
 
 @cache
@@ -62,56 +44,14 @@ def answer() -> HyperparamPredictionStatus:
     return status
 
 
-def judging(**changes: Any) -> ObservedSweep:
-    """The sweep around it."""
-    told = ObservedAnswer(1, predictions.parsed_prediction(ASKED), answer().document())
-    fields: dict[str, Any] = {
-        "checkpoints": {
-            predictions.CHECKPOINT: ObservedCheckpoint(predictions.STAMP, TOY_CHECKPOINT)
-        },
-        "answers": {"dense-8b": told},
-        "manifest": manifest(AROUND),
-    }
-    return builders.observed(AROUND, **{**fields, **changes})
-
-
-def best() -> tuple[float, float]:
-    """Learning rate and batch size of the answer."""
+def trained(at: float = 1.0, *, done: bool = True, **changes: Any) -> ObservedValidation:
+    """What is stored of the sweep around it: the least loss is `at` times the answer's learning rate;
+    `changes` are those of the sweep since."""
     rate, batch = answer().learning_rate, answer().batch_size
-    assert rate is not None and rate.value and batch is not None and batch.value  # noqa: PT018
-    return float(rate.value), float(batch.value)
-
-
-def bowl(rate: float, batch: float, at: float) -> float:
-    """A loss whose minimum is `at` times the answer's learning rate."""
-    best_rate, best_batch = best()
-    return (
-        2.5
-        + 0.08 * math.log(rate / best_rate / at) ** 2
-        + 0.04 * math.log(batch / best_batch) ** 2
-    )
-
-
-def trained(at: float = 1.0, *, diverges: bool = False, **changes: Any) -> ObservedValidation:
-    """What is stored of that sweep once its points are done."""
-    begun = judging()
-    begun = builders.after(begun, decide_sweep(begun))
-    planned = planned_tasks(accepted_sweep(begun))
-    assert planned is not None
-    results = {}
-    for point in planned.points.values():
-        loss = bowl(point.learning_rate, point.batch_size, at)
-        lost = diverges and point is next(iter(planned.points.values()))
-        found = {"outcome": Outcome.DIVERGED, "loss": None, "averaged_loss": None} if lost else {}
-        results[point.key] = result(point, **{"loss": loss, "averaged_loss": loss, **found})
-    plan = decide_sweep(replace(begun, results=results))
-    return validation(ledger_of(plan), plan.status.document(), **changes)
-
-
-def validation(ledger: Read[Ledger], status: dict[str, Any], **changes: Any) -> ObservedValidation:
-    """The sweep with this ledger and status."""
-    found = ObservedReference("demo", builders.UID, 1, parsed(AROUND), status)
-    return ObservedValidation(replace(found, **changes), ledger=ledger)
+    found = probes_at(rate.value, batch.value, at, predictions.STAMP, done=done)
+    fields = {"spec": parsed(found.raw), "status": found.status, **changes}
+    reference = ObservedReference(PROBES, builders.UID, 1, **fields)
+    return ObservedValidation(reference, ledger=found.ledger)
 
 
 def judged(found: ObservedValidation, **changes: Any) -> PredictionPlan:
@@ -135,7 +75,8 @@ def test_an_answer_at_the_minimum_holds_and_is_refined() -> None:
     assert found is not None
     assert len(found.places) == 5
     assert {place.state for place in found.places} == {"Succeeded"}
-    assert float(found.places[0].learning_rate) == pytest.approx(best()[0], rel=0.1)
+    best = float(answer().learning_rate.value)
+    assert float(found.places[0].learning_rate) == pytest.approx(best, rel=0.1)
 
 
 def test_an_answer_far_from_the_minimum_does_not_hold_and_stays_published() -> None:
@@ -148,7 +89,10 @@ def test_an_answer_far_from_the_minimum_does_not_hold_and_stays_published() -> N
 
 
 def test_an_answer_at_which_training_diverged_is_none() -> None:
-    plan = judged(trained(diverges=True))
+    found = trained()
+    first, *others = ledger_of(found).points
+    lost = replace(first, state=PointState.DIVERGED, loss=None, averaged_loss=None)
+    plan = judged(replace(found, ledger=ledger_of(found).replace(points=(lost, *others))))
     assert said(plan) == ("False", "AnswerDiverged")
     assert condition(plan, "Validated")[2].startswith(
         "Training at the answer diverged, so it cannot be the answer. Take a lower learning rate."
@@ -159,7 +103,7 @@ def test_a_larger_tolerance_is_another_question() -> None:
     """Of the verdict alone: the answer stands."""
     world = prediction(validation=trained(at=2.0))
     strict = decide_prediction(world)
-    wide = {**ASKED, "validation": {"sweepRef": {"name": "demo"}, "tolerance": "9"}}
+    wide = {**ASKED, "validation": {"sweepRef": {"name": PROBES}, "tolerance": "9"}}
     told = decide_prediction(
         replace(predictions.after(world, strict), spec=predictions.parsed_prediction(wide))
     )
@@ -172,7 +116,7 @@ def test_a_larger_tolerance_is_another_question() -> None:
 
 def test_ready_never_waits_for_the_verdict() -> None:
     """Nor is a resource without one stalled: the sweep may be applied later."""
-    for found in (ObservedValidation(), validation(ABSENT, {})):
+    for found in (ObservedValidation(), replace(trained(status={}), ledger=ABSENT)):
         plan = judged(found)
         assert condition(plan, "Ready")[:2] == ("True", "Predicted")
         assert condition(plan, "Reconciling")[0] == "False"
@@ -180,33 +124,27 @@ def test_ready_never_waits_for_the_verdict() -> None:
 
 
 def test_the_sweep_says_what_its_points_wait_for() -> None:
-    begun = judging()
-    plan = decide_sweep(begun)
-    waits = judged(validation(ledger_of(plan), plan.status.document()))
+    waits = judged(trained(done=False))
     assert said(waits) == ("Unknown", "SweepNotReady")
-    assert "ScalingSweep demo is not ready (Training)" in condition(waits, "Validated")[2]
+    assert "ScalingSweep probes is not ready (Training)" in condition(waits, "Validated")[2]
     assert waits.status.validation is not None
     assert {place.state for place in waits.status.validation.places} == {"Pending"}
 
 
 def test_a_sweep_that_cannot_go_on_ends_the_wait() -> None:
-    found = trained()
-    assert found.reference is not None
     why = ("TooManyFailedPoints", "3 failed.")
     conditions = [
         builders.stated("Ready", "False", *why),
         builders.stated("Stalled", "True", *why),
     ]
-    cannot = replace(found.reference, status={"conditions": conditions})
-    plan = judged(replace(found, reference=cannot))
+    plan = judged(trained(status={"conditions": conditions}))
     assert said(plan) == ("Unknown", "TooManyFailedPoints")
-    assert condition(plan, "Validated")[2] == "ScalingSweep demo cannot go on: 3 failed."
+    assert condition(plan, "Validated")[2] == "ScalingSweep probes cannot go on: 3 failed."
 
 
 def test_points_around_a_former_answer_do_not_judge_the_present_one() -> None:
     found = trained()
-    ledger = value_of(found.ledger)
-    assert ledger is not None
+    ledger = ledger_of(found)
     (near,) = ledger.neighbourhoods
     moved = tuple((2 * rate, batch) for rate, batch in near.places)
     before = ledger.replace(neighbourhoods=(replace(near, places=moved),))
@@ -257,13 +195,13 @@ def test_an_invalid_spec_keeps_the_condition_which_waits_for_an_answer() -> None
 
 def of_a_changed_sweep(**changes: Any) -> ObservedValidation:
     """As trained, with another spec."""
-    return trained(spec=parsed({**AROUND, **changes}))
+    return trained(spec=parsed(probes_spec(**changes)))
 
 
 def test_what_is_not_the_question_is_told_apart() -> None:
-    data = AROUND["data"]
+    data, (size,) = probes_spec()["data"], probes_spec()["proxies"]
     domains = [{**each, "weight": 1} for each in data["domains"]]
-    other = [{**SIZE, "checkpoint": {"uri": "s3://models/other"}}]
+    other = [{**size, "checkpoint": {"uri": "s3://models/other"}}]
     for found, reason in (
         (of_a_changed_sweep(fit={"weights": "Raw"}), "LossDiffers"),
         (of_a_changed_sweep(data={**data, "domains": domains}), "LossDiffers"),
@@ -282,8 +220,7 @@ def test_what_is_not_the_question_is_told_apart() -> None:
 
 def test_points_of_replaced_weights_or_of_another_corpus_are_not_judged() -> None:
     found = trained()
-    ledger = value_of(found.ledger)
-    assert ledger is not None
+    ledger = ledger_of(found)
     assert ledger.corpus is not None
     (checkpoint,) = ledger.checkpoints
     weights = ledger.replace(checkpoints=(replace(checkpoint, stamp="6" * 64),))
@@ -298,8 +235,7 @@ def test_points_of_replaced_weights_or_of_another_corpus_are_not_judged() -> Non
 def test_points_of_several_lengths_are_compared_where_all_have_been() -> None:
     """A longer run changes no evaluation of a shorter one."""
     found = trained()
-    ledger = value_of(found.ledger)
-    assert ledger is not None
+    ledger = ledger_of(found)
     long, *others = ledger.points
     longer = replace(long, tokens=2 * long.tokens, averaged_loss=1.0, loss=1.0)
     mixed = replace(found, ledger=ledger.replace(points=(longer, *others)))
