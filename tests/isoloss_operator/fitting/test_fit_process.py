@@ -22,6 +22,7 @@ from isoloss.page_status import read_page_status
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss.status import View
 from isoloss_contract import layout, records
+from isoloss_contract.ledger import PointRecord
 from isoloss_contract.store import (
     BadRecord,
     Store,
@@ -39,12 +40,10 @@ from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcom
 from isoloss_operator.store.storage import Storage
 from tests.support.chance import Clock
 from tests.support.pages import draw_empty_figures
+from tests.support.stored_sweep import write_sweep
 from tests.support.synthetic_trainer import synthetic_loss
 
 LAWS = "sweeps/x/laws.json"
-PARAMETERS = records.ParameterCounts(
-    body_active=90_000, body_total=90_000, head=10_000, embedding=0
-)
 
 
 @pytest.fixture(autouse=True)
@@ -54,25 +53,25 @@ def without_figures() -> Iterator[None]:
         yield
 
 
-def point(rate: float, batch: int) -> records.PointConfig:
-    return records.PointConfig(
-        data_digest="0" * 64,
-        mixture={"a": 1.0},
-        model={"model_type": "llama"},
-        optimizer=records.OptimizerConfig(),
-        learning_rate=rate,
-        batch_size=batch,
-        sequence_length=128,
-    )
-
-
 def plant(folder: Path) -> FitRequest:
     """Nine finished points in the store, and the request to fit them."""
-    grid = [(rate, batch) for rate in (2e-3, 4e-3, 8e-3) for batch in (4, 8, 16)]
-    points = [plant_point(folder, point(rate, batch)) for rate, batch in grid]
+    store, tokens = Store(f"file://{folder}"), np.geomspace(1e5, 4e6, 20)
+    runs = [
+        Run(
+            f"b{batch}",
+            params=1e5,
+            batch_size=batch,
+            sequence_length=128,
+            learning_rate=rate,
+            tokens=tokens,
+            losses=np.array([synthetic_loss(1e5, each, batch, rate) for each in tokens]),
+        )
+        for rate in (2e-3, 4e-3, 8e-3)
+        for batch in (4, 8, 16)
+    ]
     return FitRequest(
         inputs="i",
-        points=tuple(points),
+        points=tuple(planted(store, record) for record in write_sweep(store, runs=runs).points),
         options=FitOptions(bootstrap_samples=5),
         weights="averaged",
         provisional=False,
@@ -82,40 +81,16 @@ def plant(folder: Path) -> FitRequest:
     )
 
 
-def plant_point(folder: Path, config: records.PointConfig) -> FitPoint:
-    key = config.key
-    rows = [
-        records.TrajectoryRow(
-            step=int(tokens),
-            tokens=int(tokens),
-            loss=None,
-            averaged_loss=synthetic_loss(1e5, tokens, config.batch_size, config.learning_rate),
+def planted(store: Store, record: PointRecord) -> FitPoint:
+    """A point of that sweep as a fit is asked for it."""
+    config, result = (
+        kind.model_validate_json(store.read(path(record.key)))
+        for kind, path in (
+            (records.PointConfig, layout.point_config),
+            (records.PointResult, layout.point_result),
         )
-        for tokens in np.geomspace(1e5, 4e6, 20)
-    ]
-    text = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
-    digest = hashlib.sha256(text).hexdigest()
-    result = records.PointResult(
-        key=key,
-        outcome=records.Outcome.SUCCEEDED,
-        tokens=4_000_000,
-        wanted_tokens=4_000_000,
-        steps=1,
-        parameters=PARAMETERS,
-        bytes_per_token=4.0,
-        trajectory_sha256=digest,
-        evaluations=20,
-        accelerator_seconds=1.0,
-        accelerators=1,
-        micro_batch=1,
-        attempts=1,
     )
-    place = folder / layout.point_folder(key)
-    place.mkdir(parents=True)
-    (place / "trajectories").mkdir()
-    (place / f"trajectories/{digest}.jsonl").write_bytes(text)
-    (place / "result.json").write_text(result.model_dump_json())
-    return FitPoint(key, f"b{config.batch_size}", config, digest, diverged=False)
+    return FitPoint(record.key, record.name, config, result.trajectory_sha256, diverged=False)
 
 
 def job(folder: Path, request: FitRequest | None = None) -> FitJob:
