@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.ledger import IntentAction, Ledger, Spend
+from isoloss_contract.ledger import IntentAction, Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import Claimant, ExitCode
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
-from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
+from isoloss_operator.decide.observation import LABEL_KEY, ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
@@ -47,35 +47,42 @@ def cost(count: int) -> float:
     return sum(point.flops for point in POINTS[:count])
 
 
+OWN = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+HALF = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+
+
 # ------------------------------------------------------------------------------------ what is spent
 
 
-def test_a_continued_run_costs_only_what_it_adds() -> None:
-    """Its progress counts from the checkpoint that an earlier attempt left."""
-    third = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
-    crashed = known(training(jobs=(failed(FIRST),), progress=third))
-    before = float(decide_sweep(replace(crashed, jobs=())).status.spent_flops)
-    again = replace(crashed, jobs=(job(FIRST, attempt=2),), progress=third)
-    assert float(decide_sweep(again).status.spent_flops) == before
+WHOLE = {FIRST.key: progress(FIRST, FIRST.tokens)}
+OTHERS = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid="another", attempt=1))}
+WORKING = job(FIRST, working_since=NOW - timedelta(hours=1))
 
 
-def test_an_edit_of_the_grid_forgets_nothing_of_what_was_spent() -> None:
-    done = known(training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)}))
-    spent = done.status["spentFlops"]
-    assert float(spent) == pytest.approx(FIRST.flops, rel=0.1)
-    plan = decide_sweep(without_first_rate(replace(done, jobs=(), results={})))
-    assert plan.status.spent_flops == spent
+@pytest.mark.parametrize(
+    ("ended", "found", "share", "hours"),
+    [
+        (WORKING, {"progress": HALF}, 0.5, "1"),
+        (complete(FIRST), {"progress": WHOLE}, 1.0, "0"),
+        (complete(FIRST), {"results": OWN}, 1.0, "0"),
+        (job(FIRST), {"results": OTHERS}, 0.0, "0"),
+    ],
+    ids=["runs", "has ended and reported", "has its result", "has another sweep's result"],
+)
+def test_a_point_that_an_edit_drops_has_cost_what_it_trained(
+    ended: ObservedJob, found: dict[str, Any], share: float, hours: str
+) -> None:
+    """Before the end of its Job is recorded and afterwards: what was spent never shrinks."""
+    world = without_first_rate(training(jobs=(ended,)))
+    reads = sweep_reads(world, frozenset())
+    assert FIRST.key in (reads.results if share == 1.0 else reads.progress)
+    world = replace(world, **found)
+    plan = decide_sweep(world)
+    expected = six_nd(FIRST.proxy.parameters, share * FIRST.tokens)
+    assert spent_in(plan) == pytest.approx(expected)
+    assert plan.status.accelerator_hours == hours
     assert [record.key for record in ledger_of(plan).former] == [FIRST.key]
-
-
-def test_a_running_point_that_an_edit_drops_has_cost_what_it_trained() -> None:
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    working = job(FIRST, working_since=NOW - timedelta(hours=1))
-    world = without_first_rate(training(jobs=(working,)))
-    assert FIRST.key in sweep_reads(world, frozenset()).progress
-    plan = decide_sweep(replace(world, progress=half))
-    former = ledger_of(plan).former[0]
-    assert former.spent == Spend(six_nd(FIRST.proxy.parameters, FIRST.tokens // 2), 3600.0)
+    assert told(known(world, jobs=(), progress={}, results={})) == pytest.approx(expected, 1e-5)
 
 
 def test_a_succeeded_job_without_a_usable_result_has_cost_what_it_reported() -> None:
@@ -88,27 +95,6 @@ def test_a_succeeded_job_without_a_usable_result_has_cost_what_it_reported() -> 
         plan = decide_sweep(replace(world, results=found))
         assert ledger_of(plan).points[0].attempts.ended == 1
         assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens)
-
-
-def test_a_point_that_is_dropped_before_the_end_of_its_job_is_recorded_has_cost_what_it_reported() -> (
-    None
-):
-    whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
-    world = without_first_rate(training(jobs=(complete(FIRST),)))
-    assert FIRST.key in sweep_reads(world, frozenset()).progress
-    plan = decide_sweep(replace(world, progress=whole))
-    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens)
-    later = known(replace(world, progress=whole), jobs=(), progress={})
-    assert decide_sweep(later).status.spent_flops == plan.status.spent_flops
-
-
-def test_a_result_counts_whose_point_is_dropped_before_it_is_recorded() -> None:
-    """The status of a store that took no ledger knew of it already: what was spent never shrinks."""
-    ended = training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)})
-    before = decide_sweep(ended).status.spent_flops
-    world = without_first_rate(replace(ended, results={}))
-    assert FIRST.key in sweep_reads(world, frozenset()).results
-    assert decide_sweep(without_first_rate(ended)).status.spent_flops == before != "0"
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
@@ -512,12 +498,6 @@ def test_what_a_job_trained_is_spent_where_another_sweeps_result_came_meanwhile(
     assert told(stopped) == pytest.approx(expected, rel=1e-5)
 
 
-def test_another_sweeps_result_of_a_point_that_is_dropped_costs_nothing() -> None:
-    dropped = without_first_rate(training(jobs=(job(FIRST),)))
-    other = result(FIRST, claimant=Claimant(sweep_uid="another", attempt=1))
-    assert spent_in(decide_sweep(replace(dropped, results={FIRST.key: other}))) == 0
-
-
 def stopped_and_dropped(**changes: Any) -> ObservedSweep:
     """The Job of a point that is planned no more has gone on after it was stopped for the budget."""
     some = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
@@ -526,8 +506,6 @@ def stopped_and_dropped(**changes: Any) -> ObservedSweep:
     return without_first_rate(replace(stopped, **changes))
 
 
-OWN = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
-HALF = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
 GOES_ON: dict[str, ObservedSweep] = {
     "it runs": training(jobs=(job(FIRST),), progress=HALF),
     "it ends": training(jobs=(complete(FIRST),), progress=HALF),

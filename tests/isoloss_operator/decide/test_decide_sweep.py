@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import isoloss
-from isoloss_contract.ledger import PointRecord, PointState
+from isoloss_contract.ledger import PointState
 from isoloss_contract.reading import ABSENT, timestamp
 from isoloss_contract.records import Claimant, ExitCode, Outcome
-from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
+from isoloss_operator.decide.observation import LABEL_KEY, ObservedJob, ObservedSweep
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.sweep_load import attempts_ended
@@ -387,33 +387,30 @@ def test_endings_are_told_by_kind_not_by_point() -> None:
     assert (events["Interrupted"].type, len(events)) == ("Normal", 2)
 
 
-def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_stepped_back() -> None:
-    """Its cost is the other sweep's."""
-    claimed = failed(
-        FIRST,
-        ExitCode.CLAIMED_ELSEWHERE,
-        pod_termination_message=words("ClaimedElsewhere", "held"),
-    )
-    waiting_for_it = known(training(jobs=(claimed,)), jobs=())
-    plan = decide_sweep(replace(waiting_for_it, results={FIRST.key: result(FIRST)}))
-    assert ledger_of(plan).points[0].adopted
-    crashed = known(training(jobs=(failed(FIRST, 1),)), results={FIRST.key: result(FIRST)})
-    own = decide_sweep(crashed).ledger
-    assert own is not None
-    assert not own.points[0].adopted
+CLAIMED = failed(
+    FIRST, ExitCode.CLAIMED_ELSEWHERE, pod_termination_message=words("ClaimedElsewhere", "held")
+)
 
 
-def test_a_result_of_an_attempt_whose_job_was_deleted_by_hand_is_this_sweeps_own() -> None:
-    """Its pod came to its end in the time that it was given to stop."""
-
-    def recorded(uid: str) -> PointRecord:
-        found = result(FIRST, claimant=Claimant(sweep_uid=uid, attempt=1))
-        plan = decide_sweep(known(training(), jobs=(), results={FIRST.key: found}))
-        return ledger_of(plan).points[0]
-
-    own, others = recorded(UID), recorded("another")
-    assert own.spent.flops > 0
-    assert (own.adopted, others.adopted, others.spent.flops) == (False, True, 0)
+@pytest.mark.parametrize(
+    ("jobs", "claimant", "is_adopted"),
+    [
+        ((CLAIMED,), None, True),
+        ((failed(FIRST, 1),), None, False),
+        ((job(FIRST),), UID, False),
+        ((job(FIRST),), "another", True),
+    ],
+    ids=["an attempt stepped back", "an attempt crashed", "it says that it is ours", "another's"],
+)
+def test_a_result_that_is_found_without_its_job_is_adopted_unless_it_is_this_sweeps_own(
+    jobs: tuple[ObservedJob, ...], claimant: str | None, is_adopted: bool
+) -> None:
+    """The cost of others is theirs. A pod whose Job was deleted by hand may come to its end in the time that it has to stop."""
+    whose = claimant and Claimant(sweep_uid=claimant, attempt=1)
+    world = known(training(jobs=jobs), jobs=(), results={FIRST.key: result(FIRST, claimant=whose)})
+    record = ledger_of(decide_sweep(world)).points[0]
+    assert record.adopted is is_adopted
+    assert (record.spent.flops > 0) is not is_adopted
 
 
 def test_a_provisional_fit_waits_for_four_points_which_are_not_said_to_be_too_few() -> None:
@@ -624,14 +621,6 @@ def test_more_jobs_than_parallelism_are_warned_of(running: int, warned: bool) ->
     plan = decide_sweep(training(jobs=tuple(map(job, POINTS[:running]))))
     assert plan.create == ()
     assert ("1 more Job is running than spec.parallelism allows" in str(plan.status)) == warned
-
-
-def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:
-    """Its pods cannot be seen: they are not lost for that."""
-    there = {"pod": None, "managed_externally": True, "message": "exit code 1"}
-    plan = decide_sweep(training(jobs=(failed(FIRST, **there),)))
-    assert ledger_of(plan).points[0].attempts.charged == {"Crashed": 1}
-    assert "exit code 1" in ledger_of(plan).points[0].attempts.failures[0].message
 
 
 def test_a_broken_node_is_named_in_condition_event_and_warning_and_charges_no_point() -> None:

@@ -66,6 +66,9 @@ OUTCOMES: dict[tuple[FailureClass, bool], dict[str, ObservedJob]] = {
         "too slow for the Job's deadline": failed(POINT, 143, reason="DeadlineExceeded"),
     },
     (F.CRASHED, True): {
+        "failed in another cluster, where its pods cannot be seen": vanished(
+            POINT, managed_externally=True
+        ),
         "an init container failed with what would be a code of the trainer": failed(
             POINT, ExitCode.BAD_CONFIGURATION, pod_init_container="fetch"
         ),
@@ -152,6 +155,10 @@ CORDON = "If it goes on, cordon the node: kubectl cordon gpu-7"
         ),
         (failed(POINT, 143, **LATE), f"exit code 143, Error, {LATE['message']}"),
         (vanished(POINT), "the Job failed (BackoffLimitExceeded) and its pod is gone"),
+        (
+            vanished(POINT, managed_externally=True, message="exit code 1"),
+            "the Job failed elsewhere (BackoffLimitExceeded): exit code 1",
+        ),
         (
             vanished(POINT, **LATE),
             f"the Job failed (DeadlineExceeded: {LATE['message']}) and its pod is gone",
