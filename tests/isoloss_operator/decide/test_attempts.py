@@ -13,7 +13,6 @@ from isoloss_contract.reading import timestamp
 from isoloss_contract.records import Outcome, ParameterCounts
 from isoloss_operator.decide.attempts import (
     after_failure,
-    after_stop,
     charges,
     is_enough,
     planned,
@@ -149,24 +148,6 @@ def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
     assert charges(attempts, "t") == 0
 
 
-def test_halvings_end_where_the_micro_batch_does() -> None:
-    """Three halvings of a batch of eight; then out of memory."""
-    attempts = after(Attempts(), *[F.HOST_OUT_OF_MEMORY] * 3)
-    assert (attempts.halvings("t"), attempts.halvings("new"), charges(attempts, "t")) == (
-        3,
-        0,
-        0,
-    )
-    assert after(attempts, F.HOST_OUT_OF_MEMORY).charged == {"OutOfMemory": 1}
-
-
-def test_a_stop_by_the_operator_is_an_interruption_without_delay() -> None:
-    """And it is recorded once."""
-    stopped = after_stop(Attempts(), job(POINT), NOW)
-    assert (stopped.interruptions, stopped.ended, delay_seconds(stopped)) == (1, 1, 0.0)
-    assert after_stop(stopped, job(POINT), NOW) is stopped
-
-
 @pytest.mark.parametrize(
     ("failures", "seconds"),
     [
@@ -235,13 +216,6 @@ def test_an_attempt_that_ended_in_the_future_delays_nothing() -> None:
     assert not_before(attempts, "t", NOW - timedelta(seconds=5)) is not None
 
 
-def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> None:
-    """Preempted every hour is no reason to wait."""
-    long_ago = NOW - timedelta(hours=1)
-    attempts = after(Attempts(), *[F.INTERRUPTED] * 10, started=long_ago)
-    assert delay_seconds(attempts) == 0.0
-
-
 def test_retries_are_tries_after_the_first() -> None:
     """retriesPerPoint 1: the second failure is one too many; raising it revives the point."""
     record = planned(POINT, None)
@@ -251,13 +225,6 @@ def test_retries_are_tries_after_the_first() -> None:
     assert settled(once, POINT, 1).state is PointState.PENDING
     assert settled(twice, POINT, 1).state is PointState.FAILED
     assert settled(settled(twice, POINT, 1), POINT, 2).state is PointState.PENDING
-
-
-def test_out_of_memory_is_final_whatever_the_retries() -> None:
-    """Another attempt under the same template cannot help."""
-    attempts = after(Attempts(), F.OUT_OF_MEMORY, template=POINT.proxy.template_digest)
-    record = replace(planned(POINT, None), attempts=attempts)
-    assert settled(record, POINT, 20).state is PointState.OUT_OF_MEMORY
 
 
 def test_more_tokens_reopen_a_success_but_not_a_divergence() -> None:

@@ -298,7 +298,9 @@ def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> N
     world = observed(sweep_spec(proxies=big, budget={"acceleratorHours": 2}))
     plan = decide_sweep(world)
     assert plan.create == ()
-    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+    _, reason, message = condition(plan, "Progressing")
+    assert reason == "BudgetExhausted"
+    assert "budget.acceleratorHours 2 leaves no room for big-b8-lr1e-3" in message
 
 
 def test_a_mixture_is_assumed_to_take_its_own_share_of_the_peak() -> None:
@@ -410,13 +412,15 @@ def test_more_tokens_within_the_last_step_are_there_already() -> None:
 
 
 def test_what_was_trained_here_stays_spent_when_another_sweep_finishes_it() -> None:
-    own = progress(FIRST, FIRST.tokens // 2)
-    world = known(training(progress={FIRST.key: own}, jobs=(failed(FIRST),)), jobs=())
-    before = told(world)
+    """FLOPs and hours; what the other trained costs nothing."""
+    crashed = failed(FIRST, worked_seconds=1800.0)
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    world = known(training(progress=half, jobs=(crashed,)), jobs=(), progress={})
+    found = {FIRST.key: result(FIRST, accelerator_seconds=99_999.0)}
     again = failed(FIRST, ExitCode.CLAIMED_ELSEWHERE, attempt=2)
-    found = known(replace(world, jobs=(again,), results={FIRST.key: result(FIRST)}, progress={}))
-    assert ledger_of(found).points[0].adopted
-    assert before == told(found) > 0
+    status = decide_sweep(replace(world, jobs=(again,), results=found)).status
+    assert (status.points.adopted, status.accelerator_hours) == (1, "0.5")
+    assert float(status.spent_flops) == told(world) > 0
 
 
 def test_an_attempt_costs_what_it_trains_from_where_it_began() -> None:

@@ -486,20 +486,6 @@ def test_an_answer_names_everything_it_rests_on() -> None:
     assert status.evaluation_uri == f"{STORE}/evaluations/{CONFIG.key}/result.json"
 
 
-def test_without_an_answer_the_former_numbers_are_gone() -> None:
-    """Nothing of a withdrawn answer is left in the status."""
-    status = decide_prediction(
-        ROWS["an answer is withdrawn when the new laws are refused"].world()
-    ).status
-    assert status.learning_rate is None
-    assert status.batch_size is None
-    assert status.total_flops is None
-    assert status.variants == ()
-    assert status.second_opinions == ()
-    assert status.laws_sha256 == ""
-    assert status.initial_loss is not None
-
-
 def test_a_converted_loss_is_warned_of() -> None:
     """Losses per token of two tokenizers are not comparable as they are."""
     status = decide_prediction(observed(evaluation=evaluation(same_tokenizer=False))).status

@@ -156,22 +156,6 @@ def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> No
     assert status.accelerator_hours == precise(0.5)
 
 
-def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
-    """Half an hour lost before another sweep finished the point."""
-    planned = points()
-    crashed = failed(
-        planned[0],
-        worked_seconds=1800.0,
-        pod_exit_code=int(ExitCode.CLAIMED_ELSEWHERE),
-        pod_termination_message=words("ClaimedElsewhere", "held by another sweep"),
-    )
-    found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
-    plan = decide_sweep(observed(jobs=(crashed,), results=found))
-    assert plan.status.points.adopted == 1
-    assert plan.status.accelerator_hours == precise(0.5)
-    assert plan.status.spent_flops == precise(0.0)
-
-
 def test_jobs_that_end_under_an_invalid_spec_are_not_told_of_as_active() -> None:
     """The points are not known, but the Jobs are."""
     first, second = points()[:2]

@@ -94,6 +94,7 @@ def test_whatever_changes_a_result_changes_every_key(changes: dict[str, Any]) ->
         {"failurePolicy": {"stallSeconds": 600, "attemptDeadlineSeconds": 7200}},
         {"jobs": {"ttlSecondsAfterFinished": {"succeeded": 0}}},
         {"queue": {"localQueueName": "research"}},
+        {"training": {"preemptionsPerDay": 6, "checkpointSeconds": 900}},
         {"fit": {"irreducibleLoss": "1.69"}},
     ],
 )

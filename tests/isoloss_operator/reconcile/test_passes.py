@@ -267,21 +267,22 @@ def fail_a_pass(
             raise error
 
 
-def test_an_unforeseen_exception_becomes_a_condition_and_goes_on_to_the_queue() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason", "says"),
+    [
+        (KeyError("phase"), "InternalError", "KeyError: 'phase'. This is a bug in the operator"),
+        (Refused("GET jobs: 403", 403), "RequestRefused", "GET jobs: 403; tried again."),
+    ],
+    ids=["a bug", "somebody took a right from the operator's Role"],
+)
+def test_an_error_that_ends_a_pass_becomes_a_condition_and_goes_on_to_the_queue(
+    error: Exception, reason: str, says: str
+) -> None:
     cluster = RecordingCluster()
-    with pytest.raises(KeyError):
-        fail_a_pass(cluster, KeyError("phase"))
-    assert cluster.ready()["reason"] == "InternalError"
-    assert "KeyError: 'phase'" in cluster.ready()["message"]
-
-
-def test_a_read_that_the_api_server_refuses_is_a_condition_too() -> None:
-    """Somebody took a right from the operator's Role."""
-    cluster = RecordingCluster()
-    with pytest.raises(Refused):
-        fail_a_pass(cluster, Refused("GET jobs: 403 forbidden", 403))
-    assert cluster.ready()["reason"] == "RequestRefused"
-    assert cluster.ready()["message"] == "GET jobs: 403 forbidden; tried again."
+    with pytest.raises(type(error)):
+        fail_a_pass(cluster, error)
+    assert cluster.ready()["reason"] == reason
+    assert says in cluster.ready()["message"]
 
 
 class CautiousCluster(RecordingCluster):
