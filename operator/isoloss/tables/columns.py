@@ -194,33 +194,13 @@ class Columns:
             cells: list[Any] = [peaks.get(run) for run in self.lookup.runs]
             return replace(found, label=f"peak of {found.label}", cells=cells)
         if name == "learning_rate" and name not in self.given:
-            self._refuse_lower_setting(found)
+            refuse_lower_rate(self.lookup, found)
         first: dict[str, Any] = {}
         for run, cell in zip(self.lookup.runs, found.cells, strict=True):
             if not is_blank(cell):
                 first.setdefault(run, cell)
         rows = zip(self.lookup.runs, found.cells, strict=True)
         return replace(found, cells=[first.get(r) if is_blank(cell) else cell for r, cell in rows])
-
-    def _refuse_lower_setting(self, asked: Found) -> None:
-        """A run that is resumed with another learning rate may go on at the one it had: the log tells."""
-        names = [
-            known.name for known in known_names.TIERS["learning_rate"][1].names if not known.doubt
-        ]
-        columns = [name for name in names if name in self.lookup.table.columns]
-        for logged in (each for name in columns for each in self.lookup.pool(name, logged=True)):
-            for index, run in enumerate(self.lookup.runs):
-                own, rate = (
-                    self.lookup.number("learning_rate", index, each.cells[index])
-                    for each in (asked, logged)
-                )
-                if own and rate and rate > 1.01 * own:
-                    raise self.lookup.refused(
-                        "learning_rate",
-                        f"{asked.label} is {own:g} for run {run}, which was trained at {rate:g} by {logged.label}: a run that "
-                        "is resumed may go on at its old rate. Say which is right: "
-                        f"{option('learning_rate', logged.label)} or {option('learning_rate', asked.label)}",
-                    )
 
     def _peaks(self, found: Found) -> dict[str, float]:
         """The highest learning rate of each run; empty if none varies."""
@@ -338,6 +318,24 @@ class Columns:
         if name in self.lookup.header():
             message = f"{expression.option}: no row has a value of {name}"
         raise BadTable(self.lookup.table.source, message, row=1)
+
+
+def refuse_lower_rate(lookup: Lookup, asked: Found) -> None:
+    """A run that is resumed with another learning rate may go on at the one it had: the log tells."""
+    found = [each for name in known_names.LOGGED_RATES for each in lookup.pool(name, logged=True)]
+    for logged in (each for each in found if each.cells is not asked.cells):
+        for index, run in enumerate(lookup.runs):
+            own, rate = (
+                lookup.number("learning_rate", index, each.cells[index])
+                for each in (asked, logged)
+            )
+            if own and rate and rate > 1.01 * own:
+                raise lookup.refused(
+                    "learning_rate",
+                    f"{asked.label} is {own:g} for run {run}, which was trained at {rate:g} by {logged.label}: a run that "
+                    "is resumed may go on at its old rate. Say which is right: "
+                    f"{option('learning_rate', logged.label)} or {option('learning_rate', asked.label)}",
+                )
 
 
 def doubt_additions(lookup: Lookup, loss: str) -> None:

@@ -157,6 +157,8 @@ TIERS: Mapping[str, Sequence[Tier]] = {
 
 HELD_OUT = tuple(known.name for known in TIERS["loss"][0].names)
 """Of losses."""
+LOGGED_RATES = tuple(known.name for known in TIERS["learning_rate"][1].names if not known.doubt)
+"""Of learning rates as they were at a step."""
 BITS_PER_BYTE = ("val/bpb", "val_bpb", "eval/bpb", "eval_bpb")
 """nanochat's held-out loss: another unit, which takes the bytes per token of its text."""
 TOKENS_PER_STEP = ("total_batch_size",)

@@ -11,7 +11,12 @@ from typing import Any
 from isoloss.tables import known_names
 from isoloss.tables.batch_sizes import refuse_part_of_batch
 from isoloss.tables.cell_values import is_blank, text_of
-from isoloss.tables.columns import Columns, doubt_additions, refuse_other_losses
+from isoloss.tables.columns import (
+    Columns,
+    doubt_additions,
+    refuse_lower_rate,
+    refuse_other_losses,
+)
 from isoloss.tables.evaluations import (
     RUN_STATES,
     diverged_runs,
@@ -33,6 +38,7 @@ BESIDE = (
     *(known_names.ROUTER_LOSS, *known_names.ADDED_TO_LOSS),
     *(known.name for tier in known_names.TIERS[STEP] for known in tier.names),
     *known_names.HELD_OUT,
+    *known_names.LOGGED_RATES,
 )
 """What is read beside our columns, though it is none of them."""
 
@@ -142,6 +148,7 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
     columns = {ours.get(name, name): cells for name, cells in table.columns.items()}
     lookup = Lookup(table, [text_of(cell) for cell in columns["run"]], {}, "")
     refuse_other_losses(lookup, columns["loss"])
+    refuse_lower_rate(lookup, Found("learning_rate", columns["learning_rate"]))
     refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
     doubt_additions(lookup, "loss")

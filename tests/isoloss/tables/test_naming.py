@@ -519,11 +519,11 @@ def test_a_setting_comes_before_the_last_value_of_what_was_logged() -> None:
     assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
 
 
+@pytest.mark.parametrize("logged", ["train/learning_rate", "learning-rate"])
 def test_a_setting_below_what_was_logged_is_not_what_the_run_was_trained_at(
-    tmp_path: Path,
+    tmp_path: Path, logged: str
 ) -> None:
     """findings/rates-of-restored-optimizers: a resumed run may go on at the rate that it had before."""
-    logged = "train/learning_rate"
     lower = {**SETTINGS, "learning_rate": [3e-4, 1e-5]}
     with pytest.raises(
         BadTable, match=r"is 1e-05 for run b, which was trained at 0\.0006"

@@ -170,6 +170,12 @@ def test_what_may_be_added_to_the_loss_is_named_in_tables_with_our_columns(
     assert ignored == f"runs.csv: columns ignored: {name}"
 
 
+def test_a_learning_rate_below_what_was_logged_is_refused_in_tables_with_our_columns() -> None:
+    rows = [[*row, "0.0006" if row[0] == "r128" else "0.0002"] for row in good_rows()]
+    match = "learning_rate is 0.0003 for run r128, which was trained at 0.0006 by train/learning"
+    assert refused(as_csv(rows, [*HEADER, "train/learning_rate"]), match)[1] == "learning_rate"
+
+
 def test_tokens_that_are_no_whole_steps_in_one_run_are_named() -> None:
     """What another sequence length than the one that is written leaves."""
     rows = good_rows()
