@@ -15,11 +15,12 @@ from kubernetes import client
 from devcluster.build import TOOLS, kubectl_path, tool_path
 from devcluster.control_plane import ControlPlane
 from devcluster.ports import free_ports
-from tests.controllers.controller import MANAGER, Controller, Json, apply, install, manifests_of
+from tests.controllers.controller import Controller, Json, manifests_of
 from tests.controllers.git_repository import GitRepository
 from tests.controllers.redis_server import Redis
 from tests.gitops.health import GITOPS
 from tests.support.cluster import wait_until
+from tests.support.crds import MANAGER, apply, install
 
 ARGO_CD = "argo-cd"
 SYSTEM = "argocd"

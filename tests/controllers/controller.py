@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes import client
 
 from devcluster.build import TOOLS, build
 from devcluster.control_plane import ControlPlane
 from tests.support.cluster import wait_until
 
 Json = dict[str, Any]
-MANAGER = "isoloss-tests"
 
 
 @dataclass
@@ -80,52 +78,3 @@ def manifests_of(name: str, folder: str) -> list[Json]:
         for document in yaml.safe_load_all(path.read_text())
         if document
     ]
-
-
-def install(api_client: client.ApiClient, definitions: Sequence[Json]) -> None:
-    """Apply CRDs, and wait until their kinds are served."""
-    api = client.ApiextensionsV1Api(api_client)
-    for crd in definitions:
-        api.patch_custom_resource_definition(
-            crd["metadata"]["name"],
-            crd,
-            field_manager=MANAGER,
-            force=True,
-            _content_type="application/apply-patch+yaml",
-        )
-    custom = client.CustomObjectsApi(api_client)
-    for crd in definitions:
-        spec = crd["spec"]
-        # Others would have to be converted, by a controller that is yet to start.
-        (stored,) = (each["name"] for each in spec["versions"] if each["storage"])
-        place = (spec["group"], stored, spec["names"]["plural"])
-
-        def is_served(place: tuple[str, str, str] = place) -> bool:
-            try:
-                custom.list_cluster_custom_object(*place, limit=1)
-            except client.ApiException:
-                return False
-            return True
-
-        wait_until(is_served, f"{crd['metadata']['name']} to be served")
-
-
-def apply(api_client: client.ApiClient, plural: str, body: Json, *, status: bool = False) -> None:
-    """Server-side apply of one object of any group, or of its status."""
-    group, version = body["apiVersion"].split("/")
-    api, metadata = client.CustomObjectsApi(api_client), body["metadata"]
-    options: Json = {
-        "field_manager": MANAGER,
-        "force": True,
-        "_content_type": "application/apply-patch+yaml",
-    }
-    if "namespace" in metadata:
-        place = (group, version, metadata["namespace"], plural, metadata["name"], body)
-        patch = (
-            api.patch_namespaced_custom_object_status
-            if status
-            else api.patch_namespaced_custom_object
-        )
-        patch(*place, **options)
-    else:
-        api.patch_cluster_custom_object(group, version, plural, metadata["name"], body, **options)

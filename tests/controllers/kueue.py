@@ -10,8 +10,9 @@ from kubernetes import client
 from devcluster.control_plane import ControlPlane
 from devcluster.ports import free_ports
 from isoloss.yaml_text import to_yaml
-from tests.controllers.controller import Controller, Json, apply, install, manifests_of
+from tests.controllers.controller import Controller, Json, manifests_of
 from tests.support.cluster import wait_until
+from tests.support.crds import apply, install
 
 KUEUE = "kueue"
 SYSTEM = "kueue-system"

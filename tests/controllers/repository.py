@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 
 from kubernetes import client
 
-from tests.controllers.controller import Json, apply, install
+from tests.support.crds import Json, apply, install
 from tests.support.http_server import Answer, serving
 
 GROUP = "source.toolkit.fluxcd.io"

@@ -14,11 +14,12 @@ from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
 from isoloss.yaml_text import to_yaml
 from tests.controllers import sample
-from tests.controllers.controller import Controller, Json, apply, install, manifests_of
+from tests.controllers.controller import Controller, Json, manifests_of
 from tests.controllers.repository import Repository
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
+from tests.support.crds import apply, install
 from tests.support.operator_process import OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]

@@ -17,7 +17,7 @@ from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from tests.controllers.argo_cd import ARGO_CD, Application, ArgoCD
-from tests.controllers.controller import Json, install, manifests_of
+from tests.controllers.controller import Json, manifests_of
 from tests.controllers.git_repository import GitRepository
 from tests.controllers.repository import Repository, source_definitions
 from tests.controllers.sample import TRAINING, research, succeeded
@@ -25,7 +25,7 @@ from tests.controllers.test_flux import FLUX, kustomize_controller
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
-from tests.support.crds import install_crds
+from tests.support.crds import install, install_crds
 from tests.support.operator_process import OperatorProcess, User, apply_account
 from tests.support.pages import CHECKOUT, blocks
 from tests.support.walk import Walk

@@ -15,12 +15,12 @@ from devcluster.control_plane import ControlPlane
 from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
-from tests.controllers.controller import apply
 from tests.controllers.kueue import API, GROUP, SYSTEM, VERSION, Kueue, make_queue
 from tests.controllers.test_kueue import QUOTA, admitted, queued, training, workloads
 from tests.isoloss_operator.conftest import SMALL_POINTS, Json, Place, finished
 from tests.isoloss_operator.test_kueue import grant_workloads
 from tests.support.cluster import wait_until
+from tests.support.crds import apply
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.xdist_group("kueue")]
