@@ -67,32 +67,37 @@ def test_a_job_runs_to_completion_with_its_environment_and_volumes(
     assert (tmp_path / "out").read_text() == f"{pod.metadata.name} hello red red\n"
 
 
-def test_a_failure_shows_its_exit_code_and_message(workload: Workload) -> None:
-    container = {"env": [{"name": "MESSAGE", "value": "/dev/termination-log"}]}
-    workload.create_job(pod_spec("printf 'loss is nan' > $MESSAGE; exit 42", container))
+NOTE = {"env": [{"name": "MESSAGE", "value": "/dev/termination-log"}]}
+FAILURES: dict[str, tuple[Any, int, str, str]] = {
+    "a message": (pod_spec("printf 'loss is nan' > $MESSAGE; exit 42", NOTE), 42, "Error", "loss is nan"),
+    "a long one is cut": (
+        pod_spec("head -c 9000 /dev/zero | tr '\\0' x > $MESSAGE; exit 1", NOTE), 1, "Error", "x" * 4096,
+    ),
+    "a missing one is the log's": (
+        pod_spec("echo what went wrong; exit 1", {"terminationMessagePolicy": "FallbackToLogsOnError"}),
+        1, "Error", "what went wrong\n",
+    ),
+    "no such command": (pod_spec("", {"command": ["no-such-program"]}), 128, "StartError", "no-such-program"),
+    "a deadline": (pod_spec(FOREVER, activeDeadlineSeconds=1), 143, "Error", ""),
+}  # fmt: skip
+"""Pods with their exit code, reason and message."""
+
+
+def test_a_failure_shows_its_exit_code_reason_and_message(workload: Workload) -> None:
+    for number, (spec, *_) in enumerate(FAILURES.values()):
+        workload.create_pod(spec, name=f"pod-{number}")
+    for number, (_, code, reason, message) in enumerate(FAILURES.values()):
+        pod = workload.wait_for_phase("Failed", f"pod-{number}")
+        end = terminated(pod)
+        assert (end.exit_code, end.reason) == (code, reason)
+        assert (message in (end.message or "")) if code == 128 else (end.message or "") == message
+        assert code == 128 or end.finished_at >= end.started_at >= pod.status.start_time
+    assert (
+        workload.pod(f"pod-{[*FAILURES].index('a deadline')}").status.reason == "DeadlineExceeded"
+    )
+    workload.create_job(pod_spec("exit 1"))
     wait_until(lambda: "Failed" in workload.conditions(), "the Job to fail")
     assert workload.conditions()["Failed"] == "BackoffLimitExceeded"
-    (pod,) = workload.pods()
-    end = terminated(pod)
-    assert (pod.status.phase, end.exit_code, end.reason) == ("Failed", 42, "Error")
-    assert end.message == "loss is nan"
-    assert end.finished_at >= end.started_at >= pod.status.start_time
-
-
-def test_a_long_message_is_cut_and_a_missing_one_taken_from_the_log(workload: Workload) -> None:
-    container = {"env": [{"name": "MESSAGE", "value": "/dev/termination-log"}]}
-    workload.create_pod(pod_spec("head -c 9000 /dev/zero | tr '\\0' x > $MESSAGE", container))
-    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-    workload.create_pod(pod_spec("echo what went wrong; exit 1", policy), name="log")
-    assert len(terminated(workload.wait_for_phase("Succeeded")).message) == 4096
-    assert terminated(workload.wait_for_phase("Failed", "log")).message == "what went wrong\n"
-
-
-def test_a_command_that_does_not_exist_is_a_start_error(workload: Workload) -> None:
-    workload.create_pod(pod_spec("", {"command": ["no-such-program"]}))
-    end = terminated(workload.wait_for_phase("Failed"))
-    assert (end.exit_code, end.reason) == (128, "StartError")
-    assert "no-such-program" in end.message
 
 
 def test_a_deleted_pod_may_clean_up_and_is_replaced_only_when_it_has_ended(
@@ -188,14 +193,6 @@ def test_what_it_cannot_run_waits_and_says_so(workload: Workload, asked: dict[st
     workload.create_pod(pod_spec("true") | asked)
     message = workload.wait_for_waiting("CreateContainerError").message
     assert "restartPolicy Never and no init containers" in message
-
-
-@pytest.mark.whole
-def test_a_deadline_ends_the_pod(workload: Workload) -> None:
-    workload.create_pod(pod_spec(FOREVER, activeDeadlineSeconds=1))
-    pod = workload.wait_for_phase("Failed")
-    assert pod.status.reason == "DeadlineExceeded"
-    assert terminated(pod).exit_code == 143
 
 
 @pytest.mark.whole

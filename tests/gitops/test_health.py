@@ -66,52 +66,28 @@ STATES = [
 
 
 @pytest.mark.parametrize(("state", "name"), STATES)
-def test_argocd(state: Any, name: str) -> None:
-    """Degraded where somebody must act, Healthy with an answer; the message says why."""
+def test_every_tool_takes_a_state_for_what_it_is(state: Any, name: str) -> None:
+    """To Argo CD it is Degraded where somebody must act, Healthy with an answer; the message says why.
+
+    Flux applies the training job once sweep and prediction are Current. It is done with what is under way: a sweep that
+    trains for days, or waits for a quota, is no reason for an alarm. To kstatus, without any configuration, it is what
+    Stalled and Ready say.
+    """
     row, body = state(name)
-    status, message = argocd_health(body)
-    if row.stalled:
-        expected = "Degraded"
-    elif row.ready[0] == "True":
-        expected = "Progressing" if name in BEING_REPLACED else "Healthy"
-    else:
-        expected = "Suspended" if name in SUSPENDED else "Progressing"
-    assert status == expected
-    if name in SUSPENDED or name in BEING_REPLACED:
-        return
-    assert message.startswith(f"{row.ready[1]}: ")
+    is_ready = row.ready[0] == "True"
+    is_answered = is_ready and name not in BEING_REPLACED
+    waits = "Suspended" if name in SUSPENDED else "Progressing"
+    argo, message = argocd_health(body)
+    assert argo == ("Degraded" if row.stalled else "Healthy" if is_answered else waits)
+    if name not in SUSPENDED | BEING_REPLACED:
+        assert message.startswith(f"{row.ready[1]}: ")
 
+    def verdict(is_current: bool) -> str:
+        return "Failed" if row.stalled else "Current" if is_current else "InProgress"
 
-@pytest.mark.parametrize(("state", "name"), STATES)
-def test_flux_waits_for_the_answer(state: Any, name: str) -> None:
-    """The training job is applied once both are Current."""
-    row, body = state(name)
-    if row.stalled:
-        expected = "Failed"
-    elif row.ready[0] == "True" and name not in BEING_REPLACED:
-        expected = "Current"
-    else:
-        expected = "InProgress"
-    assert flux_health(body, "research-answer") == expected
-
-
-@pytest.mark.parametrize(("state", "name"), STATES)
-def test_flux_is_done_with_what_is_under_way_and_fails_where_somebody_must_act(
-    state: Any, name: str
-) -> None:
-    """A sweep that trains for days, or waits for a quota, is no reason for an alarm."""
-    row, body = state(name)
-    expected = "Failed" if row.stalled else "Current"
-    assert flux_health(body, APPLIED[body["kind"]]) == expected
-
-
-@pytest.mark.parametrize(("state", "name"), STATES)
-def test_kstatus(state: Any, name: str) -> None:
-    """Without any configuration: Failed, Current and InProgress as Stalled and Ready say."""
-    row, body = state(name)
-    is_current = row.ready[0] == "True" and name not in REPORT_PENDING
-    expected = "Failed" if row.stalled else "Current" if is_current else "InProgress"
-    assert kstatus(body) == expected
+    assert flux_health(body, "research-answer") == verdict(is_answered)
+    assert flux_health(body, APPLIED[body["kind"]]) == verdict(True)
+    assert kstatus(body) == verdict(is_ready and name not in REPORT_PENDING)
 
 
 @pytest.mark.parametrize("kind", [SWEEP_KIND, PREDICTION_KIND])
