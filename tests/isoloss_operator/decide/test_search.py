@@ -44,10 +44,10 @@ from tests.support.builders import (
 from tests.support.chance import Chance
 from tests.support.models import example_model
 from tests.support.search_simulator import NO_GRID, SearchSimulator, searched_spec
+from tests.support.sweep_worlds import SEQUENTIAL, chosen, known
 from tests.support.synthetic_trainer import optimum
 
-SEQUENTIAL = {"search": {"strategy": "Sequential"}}
-SPEC = sweep_spec(**SEQUENTIAL)
+SPEC = sweep_spec(search=SEQUENTIAL)
 POINTS = points(SPEC)
 FIRST, SECOND = POINTS[:2]
 RUNG = round(0.3 * FIRST.proxy.tokens)
@@ -56,22 +56,7 @@ PASSES = 400
 
 def decision(point: PlannedPoint, **changes: Any) -> PointDecision:
     """Run a point to RUNG."""
-    fields: dict[str, Any] = {
-        "size": point.proxy.name,
-        "batch_size": point.batch_size,
-        "learning_rate": point.learning_rate,
-        "tokens": RUNG,
-        "reason": "LowersRegret",
-        "flops": 1e12,
-        "saves": 2e12,
-        "added": False,
-    }
-    return PointDecision(**{**fields, **changes})
-
-
-def next_pass(world: ObservedSweep, **changes: Any) -> ObservedSweep:
-    """The world once a pass's ledger and status are written."""
-    return after(world, decide_sweep(world), **changes)
+    return replace(chosen(point), **{"tokens": RUNG, **changes})
 
 
 def asked(world: ObservedSweep) -> FitRequest:
@@ -92,14 +77,14 @@ def answered(
 
 def begun(spec: Mapping[str, Any] = SPEC, **changes: Any) -> ObservedSweep:
     """A sweep whose ledger knows its points."""
-    return next_pass(observed(spec), **changes)
+    return known(observed(spec), **changes)
 
 
 def at_first_rung() -> ObservedSweep:
     """Two points came to the first rung."""
-    chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
+    world = known(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
     found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
-    return next_pass(replace(chosen, results=found))
+    return known(replace(world, results=found))
 
 
 def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
@@ -136,15 +121,15 @@ def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
     assert records(world)[FIRST.name].state is PointState.SUCCEEDED
     assert not decide_sweep(world).create
     more = answered(world, decision(FIRST, tokens=FIRST.proxy.tokens, reason="CompletesLaws"))
-    plan = decide_sweep(next_pass(more))
+    plan = decide_sweep(known(more))
     assert started(plan) == {FIRST.key: FIRST.proxy.tokens}
     assert not plan.delete
-    fit = asked(next_pass(at_first_rung()))
+    fit = asked(known(at_first_rung()))
     assert [point.finished for point in fit.points] == [False, False]
 
 
 def test_the_page_of_a_search_gets_the_status_with_what_was_chosen() -> None:
-    world = next_pass(at_first_rung())
+    world = known(at_first_rung())
     status = decide_sweep(world).status.document()
     assert asked(world).resource["status"] == status
     assert status["search"]["notChosen"] > 0
@@ -169,23 +154,9 @@ def test_a_step_says_what_it_chose_what_that_costs_and_saves_until_the_next() ->
     assert "SearchStep" not in [event.reason for event in later.events]
 
 
-def test_a_search_that_is_not_worth_its_cost_any_more_says_what_the_next_point_would_cost() -> (
-    None
-):
-    figures = {"next_flops": 3.1e18, "next_saves": 9e17}
-    plan = decide_sweep(answered(at_first_rung(), ended="NotWorthItsCost", **figures))
-    says = re.sub(r"\([\d.e]+ acc", "(1 acc", condition(plan, "Progressing")[2])
-    assert says == (
-        "The search is over (NotWorthItsCost): the next best point would cost 3.1e18 FLOPs (1 accelerator hours) and save "
-        "9e17 FLOPs (1 accelerator hours)."
-    )
-    assert plan.status.search is not None
-    assert plan.status.search.message == condition(plan, "Progressing")[2]
-
-
 def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> None:
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
-    world = next_pass(answered(at_first_rung(), beyond))
+    world = known(answered(at_first_rung(), beyond))
     (added,) = ledger_of(world).additions
     assert (added.batch_size, added.reason) == (32, "BeyondEdge")
     plan = decide_sweep(world)
@@ -198,18 +169,26 @@ def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> Non
 
 def test_an_added_point_that_the_grid_comes_to_hold_counts_as_planned() -> None:
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
-    world = next_pass(answered(at_first_rung(), beyond))
-    wider = sweep_spec(**SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]})
+    world = known(answered(at_first_rung(), beyond))
+    wider = sweep_spec(search=SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]})
     plan = decide_sweep(replace(world, spec=parsed(wider), generation=2))
     assert float(plan.status.planned_flops) == pytest.approx(
         sum(point.flops for point in points(wider)), rel=1e-5
     )
 
 
-def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
-    plan = decide_sweep(answered(at_first_rung(), ended="NotWorthItsCost"))
-    assert condition(plan, "Progressing")[:2] == ("False", "Finished")
-    assert "NotWorthItsCost" in condition(plan, "Progressing")[2]
+def test_the_end_of_the_search_ends_the_sweep_and_says_why_and_what_the_next_point_would_cost() -> (
+    None
+):
+    figures = {"next_flops": 3.1e18, "next_saves": 9e17}
+    world = answered(at_first_rung(), ended="NotWorthItsCost", **figures)
+    plan = decide_sweep(world)
+    status, reason, message = condition(plan, "Progressing")
+    assert (status, reason) == ("False", "Finished")
+    assert re.sub(r"\([\d.e]+ acc", "(1 acc", message) == (
+        "The search is over (NotWorthItsCost): the next best point would cost 3.1e18 FLOPs (1 accelerator hours) and save "
+        "9e17 FLOPs (1 accelerator hours)."
+    )
     search = plan.status.search
     assert search is not None
     assert (search.ended, search.paused, search.not_chosen) == ("NotWorthItsCost", 2, 6)
@@ -219,9 +198,7 @@ def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
     assert not plan.create
     assert plan.fit is None
     told = [event.message for event in plan.events if event.reason == "SearchStep"]
-    assert len(told) == 1
-    assert "NotWorthItsCost" in told[0]
-    world = answered(at_first_rung(), ended="NotWorthItsCost")
+    assert told == [search.message] == [message]
     assert not decide_sweep(after(world, plan)).events, "it is told once"
 
 
@@ -229,13 +206,17 @@ def test_the_search_is_told_its_target_its_jobs_and_from_where_runs_compare() ->
     plain = asked(begun()).search
     assert plain is not None
     assert (plain.options.target, plain.options.jobs) == (None, 4)
+    assert plain.options.max_added_points == 6
+    unplaced = asked(begun(UNPLACED)).search
+    assert unplaced is not None
+    assert unplaced.options.max_added_points == 12, "each size without a grid may be extended"
     assert plain.sizes[0].first_tokens == 2 * parsed(SPEC).evaluation.first_tokens  # type: ignore[union-attr]
-    asks = {"target": {"parameters": 10**9, "tokens": 10**11}, **SEQUENTIAL["search"]}
+    asks = {"target": {"parameters": 10**9, "tokens": 10**11}, **SEQUENTIAL}
     found = asked(begun(sweep_spec(search=asks, parallelism=20))).search
     assert found is not None
     assert (found.options.target, found.options.jobs) == (Target(10**9, 10**11), 20)
     late = {**SPEC["evaluation"], "firstTokens": FIRST.proxy.tokens - 1}
-    late_search = asked(begun(sweep_spec(**SEQUENTIAL, evaluation=late))).search
+    late_search = asked(begun(sweep_spec(search=SEQUENTIAL, evaluation=late))).search
     assert late_search is not None
     assert late_search.sizes[0].first_tokens == FIRST.proxy.tokens, "at their ends, if not before"
 
@@ -243,9 +224,9 @@ def test_the_search_is_told_its_target_its_jobs_and_from_where_runs_compare() ->
 def test_an_answer_to_another_question_changes_nothing() -> None:
     """A process that was killed and another that asks again must not follow the same step twice."""
     world = answered(begun(), decision(FIRST))
-    once = next_pass(world)
+    once = known(world)
     assert once.ledger != world.ledger
-    twice = next_pass(once)
+    twice = known(once)
     assert twice.ledger == once.ledger
 
 
@@ -260,26 +241,26 @@ def test_exhaustive_finishes_what_was_paused_or_never_chosen() -> None:
 
 
 def test_a_switch_to_sequential_stops_what_runs_and_keeps_what_is_done() -> None:
-    first = next_pass(observed(results={FIRST.key: result(FIRST)}), results={})
+    first = known(observed(results={FIRST.key: result(FIRST)}), results={})
     running = replace(first, jobs=(job(SECOND),))
     switched = replace(running, spec=parsed(SPEC), generation=2)
     plan = decide_sweep(switched)
     assert [deletion.name for deletion in plan.delete] == [job(SECOND).name]
-    known = records(after(switched, plan))
-    assert known[FIRST.name].trained_for == FIRST.proxy.tokens
-    assert asked(next_pass(after(switched, plan), jobs=())).search is not None
+    left = records(after(switched, plan))
+    assert left[FIRST.name].trained_for == FIRST.proxy.tokens
+    assert asked(known(after(switched, plan), jobs=())).search is not None
 
 
 def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> None:
-    chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)))
-    small = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    chosen = known(answered(begun(), decision(FIRST), decision(SECOND)))
+    small = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
     spent = replace(with_cost(replace(chosen, status={}), 1e15), spec=parsed(small))
-    paused = next_pass(spent)
+    paused = known(spent)
     assert records(paused)[SECOND.name].intent == Intent(
         IntentAction.PAUSE, RUNG, "BudgetExhausted"
     )
     assert condition(decide_sweep(paused), "Progressing")[1] == "BudgetExhausted"
-    large = sweep_spec(**SEQUENTIAL, budget={"flops": "1e20"})
+    large = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e20"})
     raised = replace(paused, spec=parsed(large), generation=2)
     plan = decide_sweep(raised)
     assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
@@ -287,9 +268,9 @@ def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> No
 
 def test_a_search_that_a_lowered_budget_ends_says_so_until_it_is_raised() -> None:
     """Every chosen point came as far as it was to: nothing is unaffordable, and nothing more is chosen."""
-    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    lowered = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
     dear = with_cost(at_first_rung(), 1e15)
-    world = next_pass(replace(dear, spec=parsed(lowered), generation=2))
+    world = known(replace(dear, spec=parsed(lowered), generation=2))
     plan = decide_sweep(world)
     assert plan.status.search is not None
     assert plan.status.search.ended == "BudgetExhausted"
@@ -305,9 +286,9 @@ def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_t
     None
 ):
     found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in POINTS}
-    chosen = next_pass(answered(begun(), *(decision(point) for point in POINTS)), fit=None)
-    dear = with_cost(next_pass(replace(chosen, results=found)), 1e15)
-    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    chosen = known(answered(begun(), *(decision(point) for point in POINTS)), fit=None)
+    dear = with_cost(known(replace(chosen, results=found)), 1e15)
+    lowered = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
     plan = decide_sweep(replace(dear, spec=parsed(lowered), generation=2))
     status, _, message = condition(plan, "Progressing")
     assert status == "False"
@@ -324,9 +305,11 @@ def test_words_and_shares_are_those_of_the_search() -> None:
 
 def ended(kills: float, seed: int, **changes: Any) -> SearchSimulator:
     """A world after the last pass of its search."""
-    chance = Chance(
-        random.Random(seed), SearchSimulator(spec=searched_spec(**changes)), kills=kills
-    )
+    world = SearchSimulator(spec=searched_spec(**changes))
+    return run_to_end(Chance(random.Random(seed), world, kills=kills))
+
+
+def run_to_end(chance: Chance[SearchSimulator]) -> SearchSimulator:
     for _ in range(PASSES):
         plan = chance.run_operator()
         if plan is not None and plan.status.search is not None and plan.status.search.ended:
@@ -413,7 +396,7 @@ def test_accelerator_hours_below_what_a_search_must_train_start_nothing() -> Non
 
 # --------------------------------------------------------------------------------- without a grid
 
-UNPLACED = sweep_spec(**{**NO_GRID, **SEQUENTIAL})
+UNPLACED = sweep_spec(**{**NO_GRID, "search": SEQUENTIAL})
 
 
 def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> None:
@@ -424,18 +407,20 @@ def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> 
     assert plan.status.search is not None
     first = plan.status.search.placed[0]
     assert (first.proxy, first.source) == ("small", "published:step-law")
-    known = {(f"{r.learning_rate:g}", r.batch_size) for r in ledger_of(plan).points[:9]}
-    assert known == {(f"{float(a):g}", b) for a in first.learning_rates for b in first.batch_sizes}
+    places = {(f"{r.learning_rate:g}", r.batch_size) for r in ledger_of(plan).points[:9]}
+    assert places == {
+        (f"{float(a):g}", b) for a in first.learning_rates for b in first.batch_sizes
+    }
 
 
 def test_a_size_that_was_renamed_goes_on_where_it_was() -> None:
     """Also with more tokens, and with the points that the search added to it."""
     world = begun(UNPLACED)
     added = AddedPoint("small", 3, 1.7e-3, "ExtendGrid")
-    world = next_pass(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
+    world = known(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
     small, large = UNPLACED["proxies"]
     renamed = [{**small, "name": "renamed", "tokens": 3 * small["tokens"]}, large]
-    after_ = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": renamed})))
+    after_ = known(replace(world, spec=parsed({**UNPLACED, "proxies": renamed})))
     assert keys(after_) == keys(world)
     assert [a.proxy for a in ledger_of(after_).additions] == ["renamed"]
     assert [p.proxy for p in ledger_of(after_).placements] == ["renamed", large["name"]]
@@ -446,25 +431,16 @@ def test_a_size_that_returns_goes_on_where_it_was() -> None:
     """Removed, or given a grid, and put back with more tokens, for which the law has another optimum."""
     world = begun(UNPLACED)
     small, large = UNPLACED["proxies"]
-    without = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": [large]})))
+    without = known(replace(world, spec=parsed({**UNPLACED, "proxies": [large]})))
     assert [p.proxy for p in ledger_of(without).former_placements] == [small["name"]]
     back = [{**small, "tokens": 3 * small["tokens"]}, large]
-    returned = next_pass(replace(without, spec=parsed({**UNPLACED, "proxies": back})))
+    returned = known(replace(without, spec=parsed({**UNPLACED, "proxies": back})))
     assert keys(returned) == keys(world)
 
 
 def keys(world: ObservedSweep) -> list[str]:
     """Of the points in planned order, which do not depend on the names of their sizes."""
     return [record.key for record in ledger_of(world).points]
-
-
-def test_each_size_without_a_grid_may_be_extended() -> None:
-    search = asked(begun(UNPLACED)).search
-    assert search is not None
-    assert search.options.max_added_points == 12
-    given = asked(begun()).search
-    assert given is not None
-    assert given.options.max_added_points == 6
 
 
 def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it_is_killed() -> (
@@ -508,17 +484,6 @@ def let_pass(chance: Chance[SearchSimulator], passes: int, **changes: Any) -> No
         chance.run_operator()
         chance.let_time_pass(400.0)
     world.spec = spec
-
-
-def run_to_end(chance: Chance[SearchSimulator]) -> SearchSimulator:
-    for _ in range(PASSES):
-        plan = chance.run_operator()
-        assert plan is not None
-        assert plan.status.search is not None
-        if plan.status.search.ended:
-            return chance.simulator
-        chance.let_time_pass(400.0)
-    raise AssertionError(f"not over after {PASSES} passes")
 
 
 @cache
@@ -568,36 +533,23 @@ def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_i
     assert trained == undisturbed()
 
 
-def test_a_size_with_a_grid_that_was_renamed_keeps_the_points_that_the_search_added() -> None:
-    """They would be stopped, and searched for again."""
-    world = begun()
-    added = AddedPoint("small", 32, 1e-3, "BeyondEdge")
-    world = next_pass(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
-    tiny, small = SPEC["proxies"]
-    renamed = {**SPEC, "proxies": [{**small, "name": "renamed"}, tiny]}
-    then = next_pass(replace(world, spec=parsed(renamed), generation=2))
-    assert set(keys(then)) == set(keys(world))
-    assert records(then)["renamed-b32-lr1e-3"].intent.reason == NOT_CHOSEN
-    assert ledger_of(then).additions == (replace(added, proxy="renamed"),)
-
-
 def test_what_is_trained_is_of_use_to_a_search_that_begins_as_tokens_are_raised() -> None:
     """It costs the search nothing, and points that it does not choose tell as much as before."""
     found = {point.key: result(point) for point in POINTS}
-    world = next_pass(observed(results=found), results={})
+    world = known(observed(results=found), results={})
     longer = [{**each, "tokens": 2 * each["tokens"]} for each in SPEC["proxies"]]
-    edited = parsed(sweep_spec(**SEQUENTIAL, proxies=longer))
-    request = asked(next_pass(replace(world, spec=edited, generation=2)))
+    edited = parsed(sweep_spec(search=SEQUENTIAL, proxies=longer))
+    request = asked(known(replace(world, spec=edited, generation=2)))
     assert request.search is not None
     assert {point.key for point in request.points} == found.keys()
     assert not any(point.finished for point in request.points)
 
 
 def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begins() -> None:
-    begun_ = next_pass(observed(sweep_spec(budget={"flops": "1e11"})))
-    spent = next_pass(with_cost(begun_, 1e12))
+    begun_ = known(observed(sweep_spec(budget={"flops": "1e11"})))
+    spent = known(with_cost(begun_, 1e12))
     assert {r.intent.reason for r in records(spent).values()} == {BUDGET_SPENT}
-    searched = parsed(sweep_spec(**SEQUENTIAL, budget={"flops": "9e15"}))
+    searched = parsed(sweep_spec(search=SEQUENTIAL, budget={"flops": "9e15"}))
     plan = decide_sweep(replace(spent, spec=searched, generation=2))
     assert started(plan) == {}
     assert {r.intent.reason for r in ledger_of(plan).points} == {NOT_CHOSEN}
