@@ -521,9 +521,14 @@ def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
         # The health check of Argo CD relies on it.
         assert condition(plan, "Suspended")[:2] == ("True", "Suspended")
     assert condition(decide_prediction(observed()), "Suspended")[:2] == ("False", "NotSuspended")
+    assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")
     running = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
     assert [each.name for each in running.delete] == ["dense-8b-evaluate-1"]
-    assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")
+    attempts = ledger_of(running).evaluation
+    assert (attempts.ended, attempts.interruptions, attempts.charged) == (1, 1, {})
+    ledger = read_back(ledger_of(running))
+    resumed = decide_prediction(observed(evaluation=ABSENT, ledger=ledger))
+    assert [request.attempt for request in resumed.create] == [2]
 
 
 NOT_TO_BE_ANSWERED: dict[str, dict[str, Any]] = {
@@ -727,18 +732,13 @@ def test_failed_evaluate_jobs_expire_once_the_ledger_has_their_end() -> None:
     assert unrecorded.expire == ()
     world = recorded(first)
     assert [expiry.name for expiry in decide_prediction(world).expire] == [first.name]
+    # Kubernetes ends no Job while another container than the trainer runs, such as a mesh's proxy.
+    goes_on = replace(first, outlived=True, unfinished_pods=1)
+    assert unrecorded.delete == ()
+    assert [each.name for each in decide_prediction(recorded(goes_on)).delete] == [first.name]
     gone = decide_prediction(replace(world, jobs=(), now=NOW + timedelta(hours=1)))
     assert [request.attempt for request in gone.create] == [2], "its number is not given twice"
     assert "out of luck" in condition(decide_prediction(replace(world, jobs=())), "Ready")[2]
-
-
-def test_a_failed_evaluation_whose_pod_goes_on_is_deleted_once_the_ledger_has_its_end() -> None:
-    """Kubernetes ends no Job while another container than the trainer runs, such as a mesh's proxy."""
-    first = ended(1, outlived=True, unfinished_pods=1)
-    unrecorded = decide_prediction(observed(evaluation=ABSENT, jobs=(first,)))
-    assert unrecorded.delete == ()
-    assert ledger_of(unrecorded).evaluation.ended == 1
-    assert [each.name for each in decide_prediction(recorded(first)).delete] == [first.name]
 
 
 def test_a_checkpoint_that_is_measured_at_once_needs_no_ledger() -> None:
@@ -776,16 +776,6 @@ def test_a_damaged_ledger_is_quarantined_when_the_next_is_written() -> None:
     assert [request.path for request in plan.quarantined] == [
         layout.ledger_in(layout.prediction_folder("dense-8b", "uid-p"))
     ]
-
-
-def test_an_evaluation_that_a_suspension_stops_is_no_failure_and_keeps_its_number() -> None:
-    spec = prediction_spec(suspend=True)
-    plan = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
-    attempts = ledger_of(plan).evaluation
-    assert (attempts.ended, attempts.interruptions, attempts.charged) == (1, 1, {})
-    ledger = read_back(ledger_of(plan))
-    resumed = decide_prediction(observed(evaluation=ABSENT, ledger=ledger))
-    assert [request.attempt for request in resumed.create] == [2]
 
 
 def test_where_to_read() -> None:

@@ -217,19 +217,6 @@ def test_the_fit_of_a_resource_that_is_gone_ends_and_leaves_nothing(bench: Bench
     assert bench.began == ["first", "next"]
 
 
-def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench) -> None:
-    bench.answer = NotFitted("the store is down", may_pass=True)
-    bench.go_on.set()
-    bench.fitter.start("uid", "key", job())
-    eventually(lambda: bench.told == [("key", False)])
-    outcome = bench.fitter.outcome("uid")
-    assert outcome is not None
-    assert "store is down" in outcome.error
-    assert outcome.may_pass
-    bench.now += 61
-    assert bench.fitter.outcome("uid") is None
-
-
 def page_without_laws(inputs: str) -> SweepPage:
     """The page of a sweep before its first fit."""
     return SweepPage(
@@ -256,12 +243,15 @@ def test_a_page_that_could_not_be_drawn_is_known_until_it_is_asked_for_again(ben
 
 
 def test_a_fit_that_still_can_not_run_is_asked_for_ever_more_seldom(bench: Bench) -> None:
-    bench.answer = NotFitted("too large")
+    bench.answer = NotFitted("the store is down", may_pass=True)
     bench.go_on.set()
     pauses = []
     for attempt in range(1, 9):
         bench.fitter.start("uid", "key", job())
         eventually(lambda n=attempt: len(bench.told) == n)  # type: ignore[misc]
+        outcome = bench.fitter.outcome("uid")
+        assert outcome is not None
+        assert ("store is down" in outcome.error, outcome.may_pass) == (True, True)
         start = bench.now
         while bench.fitter.outcome("uid") is not None:
             bench.now += 20

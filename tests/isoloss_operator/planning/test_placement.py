@@ -166,93 +166,86 @@ def test_all_experts_of_a_mixture_count_for_its_learning_rate() -> None:
     assert found.learning_rate == 1.4e-3
 
 
-def test_a_size_for_which_the_law_gives_no_usable_values_needs_a_grid() -> None:
-    spec = raised(unplaced(), 10**6)
-    with pytest.raises(InvalidSpec) as refused:
-        place_sizes(spec)
-    assert str(refused.value).startswith(
-        "spec.proxies[0].grid: is absent, and no first points can be placed: step-law gives learning rate"
+def wide(**factors: str) -> ScalingSweepSpec:
+    """A lattice of nine lines."""
+    large = {"model": {"config": example_model("dense-100m")}, "tokens": 20_000_000_000}
+    placement = {"lines": 9, **factors}
+    return unplaced(
+        search={**SEQUENTIAL, "placement": placement},
+        proxies=[{"name": "a", **large}],
+        evaluation={},
     )
-    assert str(refused.value).endswith("give a grid")
 
 
-def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
-    spec = unplaced()
-    step = spec.proxies[0].tokens // spec.data.sequence_length
-    recorded = (recorded_at(spec, 1e-3, step),)
-    with pytest.raises(InvalidSpec) as refused:
-        place_sizes(spec, recorded)
-    assert str(refused.value).startswith("spec.proxies[0].grid: is absent, and no first points")
-    assert "last for 0 steps of the largest placed batch" in str(refused.value)
-    assert str(refused.value).endswith("at least 1 are needed; give a grid")
+def with_steps(count: int, spec: ScalingSweepSpec) -> tuple[ScalingSweepSpec, Placement]:
+    """A recorded place at whose batch size the first size has so many steps."""
+    batch = spec.proxies[0].tokens // spec.data.sequence_length // count
+    return spec, recorded_at(spec, 1e-3, batch)
 
 
-def test_a_checked_design_is_placed_only_where_a_run_has_a_hundred_steps() -> None:
-    """As the rule of the API says of grids that are given: it is checked again with the placed ones."""
-    spec = unplaced().model_copy(update={"design": "Checked"})
-    step = spec.proxies[0].tokens // spec.data.sequence_length // 50
-    with pytest.raises(InvalidSpec, match="at least 100 are needed; give a grid"):
-        place_sizes(spec, (recorded_at(spec, 1e-3, step),))
+CHECKED = unplaced().model_copy(update={"design": "Checked"})
 
 
 @pytest.mark.parametrize(
-    ("factors", "says"),
+    ("spec", "recorded", "says"),
     [
-        ({"batchSizeFactor": "10"}, r"lines \(9\) and batchSizeFactor \(10\) give batch size \d+"),
+        (raised(unplaced(), 10**6), (), r"step-law gives learning rate .*; give a grid"),
         (
-            {"learningRateFactor": "10"},
-            r"lines \(9\) and learningRateFactor \(10\) give learning rate \S+, which must .* at most 10",
+            *with_steps(1, unplaced()),
+            r"last for 0 steps of the largest placed batch.* at least 1 are needed; give a grid",
+        ),
+        # As the rule of the API says of grids that are given: it is checked again with the placed ones.
+        (*with_steps(50, CHECKED), r"at least 100 are needed; give a grid"),
+        (
+            wide(batchSizeFactor="10"),
+            (),
+            r"lines \(9\) and batchSizeFactor \(10\) give batch size \d+.*; lower these, or give a grid",
+        ),
+        (
+            wide(learningRateFactor="10"),
+            (),
+            r"lines \(9\) and learningRateFactor \(10\) give learning rate \S+, which must .* at most 10.*"
+            "; lower these, or give a grid",
         ),
     ],
-    ids=["batch sizes", "learning rates"],
+    ids=["beyond the law", "no step", "a checked design", "batch sizes", "learning rates"],
 )
-def test_a_lattice_beyond_what_a_grid_may_have_names_the_fields_that_made_it(
-    factors: dict[str, str], says: str
+def test_a_size_that_cannot_be_placed_needs_a_grid(
+    spec: ScalingSweepSpec, recorded: Any, says: str
 ) -> None:
-    found = parse_sweep_spec(
-        sweep_spec(
-            grid=None,
-            search={"strategy": "Sequential", "placement": {"lines": 9, **factors}},
-            proxies=[
-                {
-                    "name": "a",
-                    "model": {"config": example_model("dense-100m")},
-                    "tokens": 20_000_000_000,
-                }
-            ],
-        )
-    )
-    with pytest.raises(InvalidSpec, match=says) as refused:
-        place_sizes(found)
-    absent = "spec.proxies[0].grid: is absent, and no first points can be placed"
-    assert str(refused.value).startswith(absent)
-    assert str(refused.value).endswith("lower these, or give a grid")
+    """The fields that made a lattice which no grid may have are named."""
+    known = (recorded,) if recorded else ()
+    absent = r"spec.proxies\[0\].grid: is absent, and no first points can be placed: .*"
+    with pytest.raises(InvalidSpec, match=f"^{absent}{says}$"):
+        place_sizes(spec, known)
 
 
 # ------------------------------------------------------------------ where the law and the lattice put them
 
 
-def test_the_centre_is_the_published_optimum_at_two_digits() -> None:
+@pytest.mark.parametrize(("length", "batch_size"), [(8192, 80), (4096, 160)])
+def test_the_centre_is_the_published_optimum_at_two_digits(length: int, batch_size: int) -> None:
     """1.797 N^-0.713 D^0.307 is 2.26e-3, 0.581 D^0.571 tokens are 80 sequences of 8192, for 4.29e8 and 4e10."""
-    assert placed_by_law(4.29e8, 4e10, 8192) == (2.3e-3, 80)
+    assert placed_by_law(4.29e8, 4e10, length) == (2.3e-3, batch_size)
 
 
-def test_sequences_of_half_the_length_are_twice_as_many() -> None:
-    assert placed_by_law(4.29e8, 4e10, 4096)[1] == 160
-
-
-def test_a_lattice_is_about_its_centre_with_two_digits_everywhere() -> None:
-    rates, batch_sizes = lattice((1.1e-3, 130), 3, 2.0, 2.0)
-    assert rates == (5.5e-4, 1.1e-3, 2.2e-3)
-    assert batch_sizes == (65, 130, 260)
-
-
-def test_an_even_number_of_lines_leaves_the_centre_between_two() -> None:
-    assert lattice((2e-3, 100), 4, 4.0, 4.0)[0] == (2.5e-4, 1e-3, 4e-3, 1.6e-2)
-
-
-def test_about_a_small_batch_the_lattice_begins_at_one_sequence() -> None:
-    assert lattice((1e-3, 1), 3, 2.0, 2.0)[1] == (1, 2, 4)
+@pytest.mark.parametrize(
+    ("centre", "lines", "factor", "rates", "batch_sizes"),
+    [
+        ((1.1e-3, 130), 3, 2.0, (5.5e-4, 1.1e-3, 2.2e-3), (65, 130, 260)),
+        ((2e-3, 100), 4, 4.0, (2.5e-4, 1e-3, 4e-3, 1.6e-2), (12, 50, 200, 800)),
+        ((1e-3, 1), 3, 2.0, (5e-4, 1e-3, 2e-3), (1, 2, 4)),
+    ],
+    ids=["odd", "an even number leaves the centre between two", "from one sequence on"],
+)
+def test_a_lattice_is_about_its_centre_with_two_digits_everywhere(
+    centre: tuple[float, int],
+    lines: int,
+    factor: float,
+    rates: tuple[float, ...],
+    batch_sizes: tuple[int, ...],
+) -> None:
+    assert lattice(centre, lines, factor, factor) == (rates, batch_sizes)
 
 
 @given(st.floats(1e-7, 0.1), st.integers(1, 10**6), st.integers(2, 9), factors, factors)
