@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Final
 from hypothesis.stateful import rule
 from hypothesis.strategies import SearchStrategy, sampled_from
 
-from isoloss.search import Seen
 from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import (
@@ -36,7 +35,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.decide.attempts import is_done
 from isoloss_operator.decide.checks import accepted_sweep
-from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, SearchStep
 from isoloss_operator.decide.observation import (
     Course,
     ObservedAnswer,
@@ -69,7 +68,7 @@ from tests.support.builders import (
 from tests.support.predictions import answer_status, parsed_prediction, prediction_spec
 from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.simulated_services import services_of
-from tests.support.sweep_worlds import refused
+from tests.support.sweep_worlds import chosen, refused
 from tests.support.synthetic_runs import fitted_laws
 
 FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
@@ -759,23 +758,15 @@ class Simulator:
             return None
         tokens = {size.name: round(size.tokens) for size in request.search.sizes}
         behind = [
-            seen
-            for seen in request.search.points.values()
+            key
+            for key, seen in request.search.points.items()
             if not seen.failed and seen.wanted < tokens[seen.point.size]
         ]
-        chosen = self.chance.sample(behind, min(3, len(behind)))
-        decisions = tuple(self._decision(seen, tokens[seen.point.size]) for seen in chosen)
-        return SearchStep(decisions, "" if decisions else "NothingLeft")
-
-    def _decision(self, seen: Seen, tokens: int) -> PointDecision:
-        rung = round(0.3 * tokens)
-        return PointDecision(
-            size=seen.point.size,
-            batch_size=round(seen.point.batch_size),
-            learning_rate=seen.point.learning_rate,
-            tokens=rung if seen.wanted < rung else tokens,
-            reason="LowersRegret",
-            flops=1e12,
-            saves=2e12,
-            added=False,
-        )
+        decisions = []
+        for key in self.chance.sample(behind, min(3, len(behind))):
+            seen = request.search.points[key]
+            whole = tokens[seen.point.size]
+            rung = round(0.3 * whole)
+            wanted = rung if seen.wanted < rung else whole
+            decisions.append(replace(chosen(self.points[key]), tokens=wanted))
+        return SearchStep(tuple(decisions), "" if decisions else "NothingLeft")
