@@ -12,8 +12,15 @@ import pytest
 pytest.importorskip("torch")
 
 from isoloss_contract import layout
-from isoloss_contract.records import DataManifest, EvaluateTask, TrainTask
+from isoloss_contract.records import (
+    DataManifest,
+    EvaluateTask,
+    EvaluationResult,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.store import Store
+from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
@@ -75,6 +82,17 @@ class Prepared:
     def store(self) -> Store:
         """Where points are trained."""
         return Store(self.uri)
+
+    def result(self, task: TrainTask) -> PointResult:
+        """Of a point that was trained there."""
+        return self.store.read_record(layout.point_result(task.point.key), PointResult)
+
+    def evaluated(self, checkpoint: Path | str, scratch: Path, **changes: Any) -> EvaluationResult:
+        """Of a checkpoint, which is measured on them."""
+        task = self.evaluate_task(checkpoint, **changes)
+        evaluate(task, scratch, Interruption(), quiet())
+        path = layout.evaluation_result(task.config.key)
+        return self.store.read_record(path, EvaluationResult)
 
     def train_task(self, **changes: Any) -> TrainTask:
         """Train a tiny model on them."""

@@ -6,8 +6,21 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
+from isoloss_contract.records import TrainTask
 from tests.support.warm_python import WarmPython
+
+
+def environment_of(task: TrainTask, folder: Path, **more: object) -> dict[str, str]:
+    """Of a process that trains, with a scratch folder and its last message in `folder`."""
+    own = {
+        "TASK": task.model_dump_json(),
+        "SCRATCH": folder / "scratch",
+        "TERMINATION_LOG": folder / "message",
+        **more,
+    }
+    return {**os.environ, **{f"ISOLOSS_{name}": str(value) for name, value in own.items()}}
 
 
 def run_ranks(

@@ -1,7 +1,6 @@
 """What a trainer leaves in the store: one test for the real one and for the doubles of the operator's tests."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store, parse_record_lines
 from isoloss_trainer.attempt import Fence, Reporter
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.ranks import environment_of
 from tests.support.warm_python import WarmPython
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,12 +41,7 @@ def trained(
 
 
 def run(trainer: str, task: TrainTask, tmp_path: Path, python: WarmPython) -> TrainTask:
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": task.model_dump_json(),
-        "ISOLOSS_SCRATCH": str(tmp_path / "scratch"),
-        "ISOLOSS_TERMINATION_LOG": str(tmp_path / "message"),
-    }
+    environment = environment_of(task, tmp_path)
     arguments = [*TRAINERS[trainer], "train"]
     if trainer == "real":
         done = python.run(arguments, environment=environment)

@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from isoloss_contract import layout
-from isoloss_contract.records import EvaluationConfig, EvaluationResult, Outcome
+from isoloss_contract.records import EvaluationConfig, Outcome
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.commands.nearest_family import nearest
 from isoloss_operator.planning.models import (
@@ -17,10 +16,8 @@ from isoloss_operator.planning.models import (
     completed,
     parameter_counts,
 )
-from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import export
 from isoloss_trainer.model import build_network, check_fits, count_parameters, model_config
-from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer.builders import VOCABULARY, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES
@@ -160,10 +157,7 @@ def test_of_a_model_of_images_the_text_decoder_is_measured_and_continued(
         ]  # as published, where only the weights show that there is no tie
         file.write_text(json.dumps(saved))
     weights = uri(tmp_path / "model")
-    asked = prepared.evaluate_task(weights, sequences_per_domain=8)
-    evaluate(asked, tmp_path, Interruption(), quiet())
-    path = layout.evaluation_result(asked.config.key)
-    measured = prepared.store.read_record(path, EvaluationResult)
+    measured = prepared.evaluated(weights, tmp_path, sequences_per_domain=8)
     model = checkpoint_model(saved)
     assert measured.parameters.active == parameter_counts(model).active
     given: dict[str, Any] = {

@@ -8,8 +8,8 @@ from isoloss_trainer.evaluation import (
     DomainSequences,
     Loss,
     ValidationSet,
-    document_loss,
     mixed_loss,
+    ratio_loss,
 )
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.termination import BadData
@@ -69,6 +69,11 @@ def test_documents_begin_after_end_tokens() -> None:
 def test_a_stream_shorter_than_a_sequence_is_refused() -> None:
     with pytest.raises(BadData):
         DomainSequences.of(np.zeros(10, np.uint32), end_token=9, length=10, limit=1)
+
+
+def document_loss(losses: np.ndarray, documents: np.ndarray) -> Loss:
+    counts = np.bincount(documents).astype(np.float64)
+    return ratio_loss(np.bincount(documents, losses), counts)
 
 
 def test_errors_are_clustered_by_document() -> None:

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_contract import layout
-from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
+from isoloss_contract.records import ExitCode, PointResult
 from isoloss_trainer.__main__ import main
-from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import older_names
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
@@ -29,8 +27,7 @@ from tests.isoloss_trainer.conftest import Prepared
 def trained(prepared: Prepared, tmp_path: Path, **changes: Any) -> PointResult:
     task = prepared.train_task(tokens=4096, **changes)
     train(task, tmp_path, Interruption(), quiet())
-    store = prepared.store
-    return store.read_record(layout.point_result(task.point.key), PointResult)
+    return prepared.result(task)
 
 
 def exported(
@@ -52,10 +49,7 @@ def test_an_exported_point_has_its_loss_and_generates(
     for weights, loss in (("raw", result.loss), ("averaged", result.averaged_loss)):
         folder = tmp_path / weights
         exported(prepared, corpus, result, folder, weights)
-        task = prepared.evaluate_task(folder, sequences_per_domain=8)
-        evaluate(task, tmp_path, Interruption(), quiet())
-        path = layout.evaluation_result(task.config.key)
-        measured = prepared.store.read_record(path, EvaluationResult)
+        measured = prepared.evaluated(folder, tmp_path, sequences_per_domain=8)
         assert measured.same_tokenizer
         assert measured.loss == pytest.approx(loss, abs=1e-5)
 
@@ -132,26 +126,6 @@ def test_an_export_is_described_in_the_words_of_older_versions_too(
     assert written["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
     if model is QWEN3_MOE:
         assert written["num_experts"] == model["num_experts"]
-
-
-def test_a_qwen3_is_exported_as_what_it_is(
-    prepared: Prepared, corpus: Path, tmp_path: Path
-) -> None:
-    """With the norms of queries and keys, which a Llama does not have."""
-    model = {**LLAMA, "model_type": "qwen3"}
-    result = trained(prepared, tmp_path, model=model)
-    exported(prepared, corpus, result, tmp_path / "model", "raw")
-
-    from transformers import AutoModelForCausalLM
-
-    network = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert network.config.model_type == "qwen3"
-    assert network.model.layers[0].self_attn.q_norm.weight.numel() == LLAMA["head_dim"]
-    task = prepared.evaluate_task(tmp_path / "model", sequences_per_domain=8)
-    evaluate(task, tmp_path, Interruption(), quiet())
-    path = layout.evaluation_result(task.config.key)
-    measured = prepared.store.read_record(path, EvaluationResult)
-    assert measured.loss == pytest.approx(result.loss, abs=1e-5)
 
 
 def test_half_precision_points_are_exported_from_their_master_weights(

@@ -98,6 +98,8 @@ def test_figures_are_of_the_steps_since_the_last_ones() -> None:
     first = meter.figures(2, 200, 1e-3, seconds=3.0)
     assert (first["loss"], first["gradient_norm"]) == (3.0, 2.0)
     assert (first["tokens_per_second"], first["mfu"], first["utilisation"]) == (50.0, 0.5, 0.375)
+    alone = run_log.Meter(run_log.TokenFlops(palm=6.0, executed=4.5), None, World())
+    assert "mfu" not in alone.figures(1, 100, 1e-3, seconds=3.0)
     again = meter.figures(3, 240, 1e-3, seconds=4.0)
     assert (again["loss"], again["gradient_norm"]) == (3.0, 2.0), "no step was read meanwhile"
     assert again["tokens_per_second"] == 40.0
@@ -120,10 +122,10 @@ def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
         "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "executed 31.0%", "peak memory 3.00 GiB",
     ):  # fmt: skip
         assert part in words
-    unknown = found | dict.fromkeys(("loss", "gradient_norm", "mfu", "utilisation"))
-    assert "MFU" not in run_log.in_words(unknown, 50, 100)
-    assert "loss" not in run_log.in_words(unknown, 50, 100)
-    assert "mfu" not in run_log.known(unknown)
+    known = {name: found[name] for name in ("step", "peak_memory_bytes")}
+    assert (
+        run_log.in_words(known, 50, 100) == "step 1,234  50.0% of 100 tokens  peak memory 3.00 GiB"
+    )
 
 
 def run(task: TrainTask, scratch: Path, people: Any = None) -> list[dict[str, Any]]:
@@ -177,36 +179,31 @@ class Collected:
         self.closed = True
 
 
-def record_five(curves: Any) -> list[dict[str, str]]:
-    """The events about a recorder of these curves that was given five values."""
-    stream = io.StringIO()
-    tried = run_log.Recorder(curves, Log(stream))
+def unusable() -> Collected:
+    raise OSError("no such server")
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "begins", "entries", "reasons"),
+    [
+        (0, True, [1, 2, 3, 4, 5], []),
+        (2, True, [1], ["ValueError: no more"]),
+        (0, False, [], ["OSError: no such server"]),
+    ],
+    ids=["works", "fails", "cannot begin"],
+)
+def test_a_recorder_gets_every_value_and_if_it_fails_is_told_of_once(
+    fails_at: int, begins: bool, entries: list[int], reasons: list[str]
+) -> None:
+    stream, collected = io.StringIO(), Collected(fails_at)
+    tried = run_log.Recorder((lambda: collected) if begins else unusable, Log(stream))  # type: ignore[arg-type, return-value]
     for tokens in range(1, 6):
         tried.record(tokens, {"loss": 1.0})
     tried.close()
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def test_a_recorder_gets_every_value_and_is_closed() -> None:
-    good = Collected()
-    assert record_five(lambda: good) == []
-    assert (good.entries, good.closed) == ([1, 2, 3, 4, 5], True)
-
-
-def test_a_recorder_that_fails_is_told_of_once_and_dropped() -> None:
-    bad = Collected(fails_at=2)
-    (dropped,) = record_five(lambda: bad)
-    assert dropped["event"] == "recorder-dropped"
-    assert dropped["reason"] == "ValueError: no more"
-    assert (bad.entries, bad.closed) == ([1], False)
-
-
-def test_a_recorder_that_cannot_begin_is_told_of_once() -> None:
-    def unusable() -> Collected:
-        raise OSError("no such server")
-
-    (dropped,) = record_five(unusable)
-    assert dropped["reason"] == "OSError: no such server"
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [event["reason"] for event in events] == reasons
+    assert all(event["event"] == "recorder-dropped" for event in events)
+    assert (collected.entries, collected.closed) == (entries, not reasons)
 
 
 def test_a_recorder_that_hangs_holds_up_neither_steps_nor_the_end(

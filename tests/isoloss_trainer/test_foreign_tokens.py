@@ -11,7 +11,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, DomainSource
 from isoloss_contract.store import Store
 from isoloss_trainer.evaluation import DomainSequences
-from isoloss_trainer.foreign_tokens import ForeignSequences, converted_loss
+from isoloss_trainer.foreign_tokens import foreign_text
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
@@ -87,8 +87,8 @@ def test_long_documents_weigh_as_much_as_in_the_sweeps_own_sequences(
     prices = ByteCosts(ours).token_losses(
         torch.empty(0), torch.from_numpy(sequences.tokens[:, 1:].astype(np.int64))
     )
-    foreign = ForeignSequences.of(theirs, data, "text", sequences, longest=10_000)
-    loss = converted_loss(ByteCosts(theirs), foreign, ALONE, 512)
+    foreign = foreign_text(theirs, data, "text", sequences, longest=10_000)
+    loss = foreign.loss(ByteCosts(theirs).token_losses, ALONE, 512)
     assert loss.value == pytest.approx(float(prices.mean()), abs=5e-3)
 
 
@@ -100,11 +100,12 @@ def test_documents_are_told_apart_by_their_texts_and_not_by_end_tokens(
     theirs = load_tokenizer(uri(folder / "theirs"))
     stream = np.array(data.validation_stream("text"))
     ours = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
-    wanted = ForeignSequences.of(theirs, data, "text", ours, 10_000)
+    wanted = foreign_text(theirs, data, "text", ours, 10_000)
     stream[5:2000:50] = data.manifest.end_token
     disturbed = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
-    found = ForeignSequences.of(theirs, data, "text", disturbed, 10_000)
-    assert all(map(np.array_equal, found.sequences, wanted.sequences))
+    found = foreign_text(theirs, data, "text", disturbed, 10_000)
+    for one, other in zip(found.groups, wanted.groups, strict=True):
+        assert np.array_equal(one.tokens, other.tokens)
     assert np.array_equal(found.sizes, wanted.sizes)
 
 
@@ -116,20 +117,20 @@ def test_every_byte_of_the_sweeps_sequences_is_read_once(
     stream, lengths = data.validation_stream("text"), data.validation_lengths("text")
     ours = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
     for longest in (10_000, 20):
-        foreign = ForeignSequences.of(theirs, data, "text", ours, longest)
+        foreign = foreign_text(theirs, data, "text", ours, longest)
         read = sum(
-            (shares * _lengths_of(theirs, sequence)).sum()
-            for sequence, shares in zip(foreign.sequences, foreign.shares, strict=True)
+            (group.shares * _lengths_of(theirs, group.tokens[:, 1:].ravel())).sum()
+            for group in foreign.groups
         )
         wanted = sum(lengths[start + 1 : start + 65].sum() for start in ours.starts)
         assert read == pytest.approx(float(wanted))
-        assert max(len(shares) for shares in foreign.shares) <= longest
+        assert max(group.width for group in foreign.groups) <= longest
         assert foreign.sizes.sum() == len(ours.documents)
 
 
-def _lengths_of(tokenizer: TextTokenizer, sequence: np.ndarray) -> np.ndarray:
-    """Bytes of the targets of a sequence of ASCII text."""
-    pieces = [tokenizer.tokenizer.id_to_token(int(token)) for token in sequence[1:]]
+def _lengths_of(tokenizer: TextTokenizer, targets: np.ndarray) -> np.ndarray:
+    """Bytes of targets of ASCII text."""
+    pieces = [tokenizer.tokenizer.id_to_token(int(token)) for token in targets]
     return np.array([1 if piece == END else len(piece) for piece in pieces], dtype=np.float64)
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,14 @@ from isoloss_contract.records import (
     EvaluationConfig,
     ExitCode,
     Outcome,
-    PointResult,
     TerminationMessage,
     TrainTask,
 )
 from isoloss_trainer.launch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, Interruption
-from tests.isoloss_trainer.builders import DEEPSEEK, quiet
+from tests.isoloss_trainer.builders import DEEPSEEK, last_state, quiet
 from tests.isoloss_trainer.conftest import Prepared
-from tests.isoloss_trainer.ranks import run_ranks
+from tests.isoloss_trainer.ranks import environment_of, run_ranks
 from tests.support.warm_python import WarmPython
 
 CHILD = """
@@ -62,40 +62,40 @@ def dead(code: int) -> subprocess.Popen[bytes]:
     return process
 
 
-def end_of(children: list[subprocess.Popen[bytes]], *, stop: bool) -> int:
-    interruption = Interruption()
+OVER = launch.START_OVER
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "code"),
+    [
+        # Rank 0 may take its time to save, and is not said to have saved where that fails.
+        pytest.param(lambda: [child(75, 1.5), child(75), child(75)], True, 75, id="saves"),
+        pytest.param(lambda: [child(74, 0.5), child(75)], True, ExitCode.STORAGE, id="does not"),
+        # One that dies ends the others after a grace period.
+        pytest.param(lambda: [child(0), dead(44)], False, 44, id="dies"),
+        pytest.param(lambda: [child(0), dead(-signal.SIGKILL)], False, 137, id="is killed"),
+        pytest.param(lambda: [dead(75), child(0)], False, ExitCode.INTERRUPTED, id="is stopped"),
+        # Others wait for what will not come.
+        pytest.param(lambda: [child(0), dead(OVER)], False, OVER, id="starts over"),
+        pytest.param(lambda: [dead(0), dead(OVER)], False, OVER, id="starts over, the last"),
+    ],
+)
+def test_the_launcher_waits_for_whom_the_others_need(
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[], list[subprocess.Popen[bytes]]],
+    stop: bool,
+    code: int,
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
+    interruption, children = Interruption(), start()
     interruption.requested = stop
     try:
-        return launch._wait(children, interruption)
+        assert launch._wait(children, interruption) == code
+        assert children[0].returncode == code or not stop, "it was killed"
     finally:
         for process in children:
             process.kill()
             process.wait()
-
-
-def test_rank_0_may_take_its_time_to_save_after_a_stop_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
-    first = child(75, seconds=1.5)
-    assert end_of([first, child(75), child(75)], stop=True) == 75
-    assert first.returncode == 75, "it was killed"
-
-
-def test_a_failure_of_rank_0_while_it_saves_is_not_reported_as_saved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
-    assert end_of([child(74, seconds=0.5), child(75)], stop=True) == ExitCode.STORAGE
-
-
-def test_a_process_that_dies_ends_the_others_after_a_grace_period(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
-    assert end_of([child(0), dead(44)], stop=False) == 44
-    assert end_of([child(0), dead(-signal.SIGKILL)], stop=False) == 137
-    assert end_of([dead(75), child(0)], stop=False) == ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,9 @@ def test_a_process_that_dies_ends_the_others_after_a_grace_period(
         ([-15, -15], True, 75),
         ([-9, 75], True, 137),
         ([-15, 0], False, 143),
+        ([1, 45], False, 45),
+        ([None, 0, 44], False, 44),
+        ([0, 46], False, 0),
     ],
 )
 def test_exit_codes(codes: list[int | None], stopping: bool, code: int) -> None:
@@ -155,11 +158,6 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
 
 
 # ------------------------------------------------------------------------------- real processes
-
-
-def test_the_launcher_starts_the_trainer_once_for_each_process(tmp_path: Path) -> None:
-    started = launch._start(launch.Processes(2), ["--help"], tmp_path, 0)
-    assert [process.wait(60) for process in started] == [0, 0]
 
 
 RANK_1 = """
@@ -232,10 +230,10 @@ def test_one_process_reads_a_checkpoint_for_all(
         assert [end.returncode for end in ends] == [0, 0], ends
     assert '"event": "resume", "tokens": 512' in ends[0].stdout
     store, path = prepared.store, layout.point_trajectory(first.point.key)
-    resumed = store.read(path)
+    resumed = store.read(path), last_state(store, first.point.key)
     store.remove(layout.point_folder(first.point.key))
     train_with(python, further, NO_READING, tmp_path)
-    assert store.read(path) == resumed
+    assert (store.read(path), last_state(store, first.point.key)) == resumed
 
 
 @pytest.mark.slow
@@ -245,17 +243,11 @@ def test_processes_start_over_with_less_at_once_where_one_is_refused_memory(
 ) -> None:
     """In an evaluation or a step; with two sequences each, with one, and with one computed twice."""
     task = evaluated_once(prepared)
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": task.model_dump_json(),
-        "ISOLOSS_SCRATCH": str(tmp_path),
-        "ISOLOSS_PROCESSES": "2",
-    }
+    environment = environment_of(task, tmp_path, PROCESSES=2)
     done = python.run(["-c", NO_MEMORY.format(most=most)], environment=environment)
     wanted = ExitCode.SUCCEEDED if most else ExitCode.OUT_OF_MEMORY
     assert done.returncode == wanted, done.stderr[-2000:] + done.stdout[-2000:]
-    path = layout.point_result(task.point.key)
-    result = prepared.store.read_record(path, PointResult)
+    result = prepared.result(task)
     assert (result.outcome, result.micro_batch) == (outcome, 1)
 
 
@@ -264,13 +256,7 @@ def test_the_message_is_that_of_the_process_whose_exit_code_is_returned(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     """Rank 0 only finds out that the other has ended."""
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": evaluated_once(prepared).model_dump_json(),
-        "ISOLOSS_SCRATCH": str(tmp_path / "scratch"),
-        "ISOLOSS_TERMINATION_LOG": str(tmp_path / "message"),
-        "ISOLOSS_PROCESSES": "2",
-    }
+    environment = environment_of(evaluated_once(prepared), tmp_path, PROCESSES=2)
     done = python.run(["-c", NO_SHARD], environment=environment)
     assert done.returncode == ExitCode.BAD_DATA, done.stderr[-2000:] + done.stdout[-2000:]
     words = TerminationMessage.model_validate_json((tmp_path / "message").read_text())
@@ -279,14 +265,6 @@ def test_the_message_is_that_of_the_process_whose_exit_code_is_returned(
     logged = json.loads(done.stdout.splitlines()[-1])
     assert (logged["event"], logged["rank"], logged["exit_code"]) == ("end", 1, ExitCode.BAD_DATA)
     assert "training-00003" in logged["message"]
-
-
-@pytest.mark.parametrize(
-    ("codes", "number"),
-    [([0, 0], 0), ([42, 44], 0), ([1, 45], 1), ([None, 0, 44], 2), ([1, 0], 0), ([0, 46], 0)],
-)
-def test_one_process_speaks_for_all(codes: list[int | None], number: int) -> None:
-    assert launch._speaker(codes) == number
 
 
 def test_what_an_earlier_attempt_left_in_the_scratch_folder_is_not_said_again(
@@ -301,7 +279,7 @@ def test_what_an_earlier_attempt_left_in_the_scratch_folder_is_not_said_again(
     assert launch._last_words(processes, started, tmp_path, quiet()) is None
 
 
-def test_a_number_of_processes_that_is_none_is_refused_with_the_variables_name(
+def test_a_number_of_processes_or_of_a_pod_that_is_none_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
@@ -309,6 +287,10 @@ def test_a_number_of_processes_that_is_none_is_refused_with_the_variables_name(
     with pytest.raises(BadConfiguration, match="ISOLOSS_PROCESSES is 'two'") as caught:
         launch.Processes.of(1)
     assert (caught.value.code, caught.value.field) == ("BadVariable", "podTemplate")
+    monkeypatch.setenv("ISOLOSS_PROCESSES", "1")
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
+    with pytest.raises(BadConfiguration, match="is 2, but the task is for 2 pods"):
+        launch.Processes.of(2)
 
 
 @pytest.mark.parametrize(("rank", "refusals"), [(None, 0), (None, 2), ("1", 2)])
@@ -329,11 +311,6 @@ def test_a_process_alone_gives_its_place_to_one_that_knows_of_the_refusal(
     ((program, arguments, environment),) = started
     assert (program, arguments[1:]) == (sys.executable, ["-m", "isoloss_trainer", "train"])
     assert environment["ISOLOSS_REFUSALS"] == str(refusals + 1)
-
-
-def test_the_launcher_does_not_wait_for_those_that_wait_for_one_that_starts_over() -> None:
-    assert end_of([child(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER
-    assert end_of([dead(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER
 
 
 def _fail_in_scratch() -> None:

@@ -2,7 +2,6 @@
 at other micro-batches, precisions and numbers of processes."""
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from isoloss_contract import layout
 from isoloss_contract.footprint import Fit
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
+from isoloss_contract.records import OptimizerConfig, Outcome
 from isoloss_trainer import learner as learning
 from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.learner import (
@@ -27,7 +26,6 @@ from isoloss_trainer.learner import (
 )
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
-from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (
     Interrupted,
     Interruption,
@@ -40,10 +38,8 @@ from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,
-    MIXTURE,
     QWEN3_MOE,
     SEQUENCE_LENGTH,
-    VOCABULARY,
     attempt,
     last_state,
     part_of,
@@ -52,7 +48,6 @@ from tests.isoloss_trainer.builders import (
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_shared_state import leave_state, take_state
-from tests.support.warm_python import WarmPython
 
 ALONE = World()
 
@@ -96,17 +91,6 @@ class TransformersLoop:
 
 def flat(network: torch.nn.Module) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(network.parameters()).detach()
-
-
-def test_200_steps_follow_the_transformers_loop(prepared: Prepared) -> None:
-    """From the same weights, with the same data, each on its own."""
-    run = point_run(prepared, optimizer=OptimizerConfig(warmup_tokens=0))
-    theirs = TransformersLoop(run)
-    worst = 0.0
-    for number, batch in enumerate(batches(run, 200), 1):
-        found = float(run.learner.step(batch, number * run.batch_tokens).loss)
-        worst = max(worst, abs(found - theirs.step(batch)))
-    assert worst < 0.003
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
@@ -350,38 +334,23 @@ def test_a_model_too_large_for_one_sequence_gets_a_result(
     """Unless one of fewer tokens is there, which stays."""
     released = {"release_checkpoints_when_done": True}
     task = prepared.train_task(tokens=512, task=released)
-    path = layout.point_result(task.point.key)
     with monkeypatch.context() as patch:
         patch.setenv("ISOLOSS_REFUSALS", "20")
         with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
             train(task, prepared.folder, Interruption(), quiet())
-    result = prepared.store.read_record(path, PointResult)
+    result = prepared.result(task)
     assert result.outcome is Outcome.OUT_OF_MEMORY
     assert (result.tokens, result.evaluations) == (0, 0)
     train(task, prepared.folder, Interruption(), quiet())
-    before = prepared.store.read(path)
+    before = prepared.result(task)
     monkeypatch.setenv("ISOLOSS_REFUSALS", "20")
     longer = task.model_copy(update={"tokens": 1024})
     with pytest.raises(OutOfMemory):
         train(longer, prepared.folder, Interruption(), quiet())
-    assert prepared.store.read(path) == before
+    assert prepared.result(task) == before
 
 
 # ------------------------------------------------------------------------------------ learning
-
-
-def bigram_loss(run: PointRun, data: PreparedData, sequences: int) -> float:
-    """A bigram model with add-0.1 smoothing, counted on the very tokens that were trained on."""
-    counts = np.full((VOCABULARY, VOCABULARY), 0.1)
-    tokens = run.sequences.read(0, sequences).numpy()
-    np.add.at(counts, (tokens[:, :-1].ravel(), tokens[:, 1:].ravel()), 1.0)
-    losses = -np.log(counts / counts.sum(1, keepdims=True))
-    from isoloss_trainer.evaluation import ValidationSet
-
-    def look_up(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(losses[inputs.numpy(), targets.numpy()]).float()
-
-    return ValidationSet(data, MIXTURE, 64).evaluate(look_up, ALONE, 64)[0].value
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
@@ -412,43 +381,6 @@ def test_a_stop_comes_through_between_micro_batches(
     assert found == wanted
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(LLAMA, id="llama", marks=pytest.mark.whole),
-        pytest.param(DEEPSEEK, id="deepseek_v3"),
-    ],
-)
-def test_a_toy_model_beats_a_bigram_model_on_the_same_tokens(
-    prepared: Prepared, model: dict[str, Any]
-) -> None:
-    """By 0.2 to 0.5 nats, over ten seeds and the sources of two Pythons."""
-    wider = {**model, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
-    run = point_run(
-        prepared,
-        model=wider,
-        batch_size=16,
-        learning_rate=5e-3,
-        tokens=200_000,
-        evaluation=EvaluationConfig(first_tokens=10**9, sequences_per_domain=64),
-    )
-    steps = run.timetable.steps
-    for number in range(steps):
-        batch = run.sequences.read(number * 16, 16)
-        run.learner.step(batch, (number + 1) * run.batch_tokens)
-        run.state.step += 1
-        if number == steps // 2:
-            run.learner.balance.take_load()
-    load = run.learner.balance.take_load()
-    loss = run.final_trajectory()[-1].averaged_loss
-    assert loss is not None
-    data = prepared.data
-    assert loss < bigram_loss(run, data, steps * 16)
-    assert loss < math.log(VOCABULARY) - 1
-    assert load is None or load <= 2
-
-
 def test_biases_move_towards_underloaded_experts(prepared: Prepared) -> None:
     run = point_run(prepared, model=DEEPSEEK)
     (batch,) = batches(run, 1)
@@ -474,47 +406,6 @@ def test_evaluating_counts_no_load_and_moves_no_bias(prepared: Prepared) -> None
 
 
 # ---------------------------------------------------------------------------- several processes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [6, 1], ids=["several sequences each", "one for both"])
-def test_two_processes_give_the_result_of_one(
-    prepared: Prepared,
-    tmp_path: Path,
-    python: WarmPython,
-    batch_size: int,
-) -> None:
-    """Also where a step has fewer sequences than there are processes."""
-    tokens = 384 * batch_size
-    task = prepared.train_task(
-        model=DEEPSEEK,
-        batch_size=batch_size,
-        optimizer=OptimizerConfig(warmup_tokens=512),
-        tokens=tokens,
-    )
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": task.model_dump_json(),
-        "ISOLOSS_SCRATCH": str(tmp_path),
-        "ISOLOSS_PROCESSES": "2",
-    }
-    done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert '"processes": 2' in done.stdout
-    store = prepared.store
-    path = layout.point_result(task.point.key)
-    together = store.read_record(path, PointResult)
-    store.remove(layout.point_folder(task.point.key))
-    train(task, tmp_path, Interruption(), quiet())
-    alone = store.read_record(path, PointResult)
-    assert together.tokens == alone.tokens
-    assert together.loss == pytest.approx(alone.loss, abs=2e-3)
-
-
-def test_shares_cover_everything_once() -> None:
-    for size in (1, 2, 3, 8):
-        parts = [World(rank, size).share(13) for rank in range(size)]
-        assert [i for part in parts for i in range(13)[part]] == list(range(13))
 
 
 def test_averaged_weights_route_by_averaged_biases(prepared: Prepared) -> None:

@@ -176,35 +176,21 @@ def test_a_batch_without_a_fitting_divisor_takes_no_fewer_sequences_at_once(
     assert micro_batch(share, 64) == taken
 
 
-def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) -> None:
-    few = example_model("dense-100m")
-    for batch, words in ((24, "12 at once"), (23, "16 at once")):
-        task = prepared.train_task(
-            model=few,
-            sequence_length=LENGTH,
-            precision="bf16",
-            batch_size=batch,
-        )
-        assert words in plan(task).splitlines()[1]
-
-
 def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
-    large = example_model("moe-500m")
-    task = prepared.train_task(model=large, sequence_length=LENGTH, precision="bf16")
-    first, *rest = plan(task).splitlines()
+    """Also of what a family has under other names."""
+    given: dict[str, Any] = {"sequence_length": LENGTH, "precision": "bf16"}
+    for batch, words in ((24, "12 at once"), (23, "16 at once")):
+        small = prepared.train_task(model=example_model("dense-100m"), batch_size=batch, **given)
+        assert words in plan(small).splitlines()[1]
+    large = prepared.train_task(model=example_model("moe-500m"), **given)
+    first, *rest = plan(large).splitlines()
     assert "80 GB" in first
     assert "141 GB" in first
     assert [row.split()[0] for row in rest] == ["1", "2", "4"]  # a batch of 4 has no use for more
     assert "recomputed" in rest[0]
     assert "1 at once" in rest[-1]
-
-
-def test_a_plan_counts_what_a_family_has_under_other_names(prepared: Prepared) -> None:
-    sizes = {"vocab_size": 384, "n_positions": 64}
-    gpt2 = {"model_type": "gpt2", **sizes, "n_embd": 32, "n_layer": 1, "n_head": 2}
-    first, *rows = plan(prepared.train_task(model=gpt2)).splitlines()
-    assert "80 GB" in first
-    assert all("at once" in row for row in rows)
+    gpt2 = {"model_type": "gpt2", **OTHER_FAMILIES["gpt2"]}
+    assert all("at once" in row for row in plan(prepared.train_task(model=gpt2)).splitlines()[1:])
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "mamba"])

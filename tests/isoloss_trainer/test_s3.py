@@ -1,8 +1,6 @@
 """The same on a real S3 server: prepare, train, stop, resume, evaluate, and a server outage."""
 
 import base64
-import shutil
-import threading
 import zlib
 from pathlib import Path
 
@@ -18,15 +16,12 @@ from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import read_tensors, write_tensors
 from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.termination import Interruption
-from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     LLAMA,
     evaluate_task,
     quiet,
-    train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
@@ -90,40 +85,8 @@ def test_a_checkpoint_on_s3_is_evaluated(
     result = Store("s3://lab/sweep").read_record(
         layout.evaluation_result(task.config.key), EvaluationResult
     )
-    local = prepared.evaluate_task(f"file://{folder}")
-    evaluate(local, tmp_path, Interruption(), quiet())
-    same = prepared.store.read_record(layout.evaluation_result(local.config.key), EvaluationResult)
-    assert result.loss == same.loss
+    assert result.loss == prepared.evaluated(folder, tmp_path).loss
     assert result.same_tokenizer
-
-
-@pytest.mark.slow
-def test_a_temporary_server_outage_changes_nothing(
-    bucket: ObjectStorage, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the eighth step on; what is saved after it waits until the server is back."""
-    assert bucket.is_running()
-    manifest = prepared_on("s3://lab", tmp_path)
-    shutil.rmtree(tmp_path / "data", ignore_errors=True)
-    task = train_task(manifest, "s3://lab/sweep", tokens=4096)
-    back, step = threading.Timer(8, bucket.start), Learner.step
-
-    def while_it_goes_away(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
-        if tokens == 1024:
-            bucket.stop()
-            back.start()
-        return step(self, batch, tokens)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", while_it_goes_away)
-        hasty = task.model_copy(update={"checkpoint_seconds": 0})
-        train(hasty, tmp_path, Interruption(), quiet())
-    assert bucket.is_running(), "nothing waited for it"
-    back.join()
-    local = prepared.train_task(tokens=4096)
-    train(local, tmp_path, Interruption(), quiet())
-    paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
-    assert Store("s3://lab/sweep").read(paths[0]) == prepared.store.read(paths[1])
 
 
 def test_a_corpus_on_a_server_that_sends_checksums_of_whole_objects_with_ranges_is_read(

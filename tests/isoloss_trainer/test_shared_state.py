@@ -1,7 +1,6 @@
 """Several processes share weights and optimizer state, learn what one learns, and hand it on to another number."""
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig, PointResult
+from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, Tensors, write_tensors
@@ -29,7 +28,7 @@ from tests.isoloss_trainer.builders import (
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
-from tests.isoloss_trainer.ranks import run_ranks
+from tests.isoloss_trainer.ranks import environment_of, run_ranks
 from tests.support.warm_python import WarmPython
 
 Precision = Literal["bf16", "float32"]
@@ -38,14 +37,14 @@ BATCH = 5
 """Sequences: no number of processes divides them."""
 
 
-def point(model: dict[str, Any], precision: Precision) -> PointConfig:
+def point(model: dict[str, Any], precision: Precision, batch_size: int = BATCH) -> PointConfig:
     return PointConfig(
         data_digest="0" * 32,
         mixture={"all": 1.0},
         model=model,
         optimizer=OptimizerConfig(gradient_clip=0.5),
         learning_rate=1e-3,
-        batch_size=BATCH,
+        batch_size=batch_size,
         sequence_length=SEQUENCE_LENGTH,
         evaluation=EvaluationConfig(),
         precision=precision,
@@ -64,8 +63,9 @@ def learn(learner: Learner, first: int, steps: int) -> list[list[float]]:
     found = []
     for number in range(first, first + steps):
         generator = torch.Generator().manual_seed(number)
-        batch = torch.randint(384, (BATCH, SEQUENCE_LENGTH + 1), generator=generator)
-        tokens = number * BATCH * SEQUENCE_LENGTH
+        size = (learner._point.batch_size, SEQUENCE_LENGTH + 1)
+        batch = torch.randint(384, size, generator=generator)
+        tokens = number * size[0] * SEQUENCE_LENGTH
         found.append([float(fact) for fact in learner.step(batch, tokens)])
     return found
 
@@ -148,14 +148,14 @@ def assert_close(ours: Tensors, theirs: Tensors) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processes", "model", "precision"),
+    ("processes", "model", "precision", "batch_size"),
     [
-        pytest.param(2, LLAMA, "float32", id="2, dense"),
-        pytest.param(2, {**LLAMA, "tie_word_embeddings": True}, "bf16", id="2, tied, bf16"),
-        pytest.param(2, DEEPSEEK, "float32", id="2, MoE"),
-        pytest.param(4, QWEN3_MOE, "float32", id="4, MoE with a balance loss"),
-        pytest.param(4, DEEPSEEK, "bf16", id="4, MoE, bf16", marks=pytest.mark.whole),
-        pytest.param(3, LLAMA, "float32", id="3, dense", marks=pytest.mark.whole),
+        pytest.param(2, LLAMA, "float32", 5, id="2, dense"),
+        pytest.param(2, {**LLAMA, "tie_word_embeddings": True}, "bf16", 5, id="2, tied, bf16"),
+        pytest.param(2, DEEPSEEK, "float32", 1, id="2, MoE, one sequence for both"),
+        pytest.param(4, QWEN3_MOE, "float32", 5, id="4, MoE with a balance loss"),
+        pytest.param(4, DEEPSEEK, "bf16", 5, id="4, MoE, bf16", marks=pytest.mark.whole),
+        pytest.param(3, LLAMA, "float32", 5, id="3, dense", marks=pytest.mark.whole),
     ],
 )
 def test_processes_with_a_part_of_the_state_each_learn_what_one_learns(
@@ -164,9 +164,10 @@ def test_processes_with_a_part_of_the_state_each_learn_what_one_learns(
     processes: int,
     model: dict[str, Any],
     precision: Precision,
+    batch_size: int,
 ) -> None:
     """Losses, gradient norms, weights, averages and moments; then each continues the other's state."""
-    task = point(model, precision)
+    task = point(model, precision, batch_size)
     alone = learner_of(task, World())
     wanted = learn(alone, 1, STEPS)
     size = sum(tensor.numel() for tensor in alone.tensors().values())
@@ -226,20 +227,15 @@ def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
         precision=precision,
         initial_weights=uri(tmp_path / "model"),
     )
-    store, path = prepared.store, layout.point_result(task.point.key)
     losses = []
     for courses in ([(1, 2048)], [(2, 1024), (4, 1536), (1, 2048)]):
-        store.remove(layout.point_folder(task.point.key))
+        prepared.store.remove(layout.point_folder(task.point.key))
         for processes, tokens in courses:
-            environment = {
-                **os.environ,
-                "ISOLOSS_TASK": task.model_copy(update={"tokens": tokens}).model_dump_json(),
-                "ISOLOSS_SCRATCH": str(tmp_path),
-                "ISOLOSS_PROCESSES": str(processes),
-            }
+            wanted = task.model_copy(update={"tokens": tokens})
+            environment = environment_of(wanted, tmp_path, PROCESSES=processes)
             done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
             assert done.returncode == 0, done.stderr[-2000:]
-        result = store.read_record(path, PointResult)
+        result = prepared.result(task)
         assert result.tokens == 2048
         losses.append(result.loss)
     assert losses[1] == pytest.approx(losses[0], abs=1e-5 if precision == "float32" else 5e-3)
@@ -262,6 +258,15 @@ def test_parts_that_two_processes_hold_alike_make_up_no_tensor_and_are_refused()
     assert write_tensors(lambda _file, _content: None, tensors, World(), None).tensors
     with pytest.raises(ValueError, match=r"weights\.a: the parts are not a tensor"):
         write_tensors(lambda _file, _content: None, tensors, Twice(), None)
+
+
+def test_no_two_files_of_checkpoints_have_one_name() -> None:
+    """What a superseded attempt writes late is no file of its successor, whose numbers may be others."""
+    names: list[str] = []
+    for _ in range(2):
+        tensors = {"weights.a": torch.ones(4)}
+        write_tensors(lambda file, _: names.append(file), tensors, World(), None)
+    assert len(set(names)) == len(names) == 2
 
 
 def test_an_error_that_cannot_be_pickled_reaches_other_processes_in_words() -> None:

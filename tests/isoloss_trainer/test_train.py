@@ -10,7 +10,7 @@ import platform
 import shutil
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -32,7 +32,7 @@ from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.models import checkpoint_model, parameter_counts
 from isoloss_trainer.attempt import Attempt, Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.attention import deterministic_kernels
-from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, write_tensors
+from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, persist, write_tensors
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
@@ -91,8 +91,9 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
     assert result.tokens == 2048
     assert result.evaluations == len(rows(task)) == 4
     assert [row.tokens for row in rows(task)] == [512, 1024, 1664, 2048]
-    assert rows(task)[-1].loss is not None
-    assert set(rows(task)[-1].domains) == set(MIXTURE)
+    last = rows(task)[-1]
+    mixed = sum(MIXTURE[name] * (domain.loss or 0) for name, domain in last.domains.items())
+    assert last.loss == pytest.approx(mixed)
     point = store.read_record(layout.point_config(task.point.key), records.PointConfig)
     assert point == task.point
     assert store.names(layout.point_folder(task.point.key)) == [
@@ -101,38 +102,11 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
         "result.json",
         "trajectories",
         "trajectory.jsonl",
-    ]
-
-
-def test_the_result_names_the_versions_that_computed_it(prepared: Prepared) -> None:
-    result = run(prepared.train_task(tokens=512))
+    ], "and no claim"
     assert result.versions == {
         "python": platform.python_version(),
         **{name: version(name) for name in ("isoloss", "torch", "transformers")},
     }
-
-
-def test_loss_falls_and_is_mixed_from_the_domains(prepared: Prepared) -> None:
-    task = prepared.train_task(tokens=8192)
-    run(task)
-    first, *_, last = rows(task)
-    assert last.loss is not None
-    assert first.loss is not None
-    assert last.loss < first.loss - 0.2
-    mixed = sum(MIXTURE[name] * (domain.loss or 0) for name, domain in last.domains.items())
-    assert last.loss == pytest.approx(mixed)
-    assert last.loss_standard_error is not None
-    assert last.loss_standard_error > 0
-
-
-@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
-def test_the_same_point_gives_the_same_bytes(prepared: Prepared, model: dict[str, Any]) -> None:
-    task = prepared.train_task(model=model, tokens=1024)
-    run(task)
-    first = trajectory(task)
-    forget(task)
-    run(task)
-    assert trajectory(task) == first
 
 
 def test_deterministic_kernels_are_in_force_during_the_run_alone(
@@ -188,16 +162,12 @@ def test_weights_that_a_few_steps_would_forget_are_refused(prepared: Prepared) -
 
 
 def test_seeds_differ(prepared: Prepared) -> None:
-    tasks = [prepared.train_task(tokens=512, seed=s) for s in (0, 1)]
-    assert run(tasks[0]).trajectory_sha256 != run(tasks[1]).trajectory_sha256
-
-
-def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
-    """Two batches of 2 are the batch of 4 in the data they hold."""
-    data = prepared.data
-    runs = [run_of(attempt(prepared.train_task(batch_size=b), data)) for b in (2, 4)]
-    small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
-    assert torch.equal(small, runs[1].sequences.read(0, 4))
+    """In the weights that a run begins with, and in what it reads."""
+    runs = [run_of(attempt(prepared.train_task(seed=s), prepared.data)) for s in (0, 1)]
+    assert not torch.equal(*(each.sequences.read(0, 4) for each in runs))
+    assert not torch.equal(*(part_of(each.learner) for each in runs))
+    for each in runs:
+        each.close()
 
 
 # ----------------------------------------------------------------------- from given weights
@@ -249,62 +219,52 @@ def test_processes_wait_for_the_one_that_fetches_initial_weights(
         run(prepared.train_task(initial_weights=weights, seed=612))
 
 
-def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
-    build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
-    with pytest.raises(BadData) as caught:
-        run(prepared.train_task(initial_weights=uri(tmp_path / "model")))
-    assert caught.value.code == "WeightsDiffer"
+def other_tokenizer(folder: Path) -> None:
+    theirs = make_tokenizer(folder.parent / "tokenizer", documents(10), vocabulary=300)
+    shutil.copy(theirs / "tokenizer.json", folder)
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_checkpoint_with_another_tokenizer_than_the_corpus_is_not_continued(
-    prepared: Prepared, corpus: Path, tmp_path: Path, same: bool
-) -> None:
-    """Its weights mean other tokens, however many it has."""
-    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
-    theirs = corpus / "tokenizer"
-    if not same:
-        theirs = make_tokenizer(tmp_path / "tokenizer", documents(10), vocabulary=300)
-    shutil.copy(theirs / "tokenizer.json", tmp_path / "model")
-    weights = uri(tmp_path / "model")
-    task = prepared.train_task(tokens=512, initial_weights=weights)
-    if same:
-        assert run(task).outcome is records.Outcome.SUCCEEDED
-        return
-    with pytest.raises(BadData) as caught:
-        run(task)
-    assert caught.value.code == "TokenizerDiffers"
-
-
-def test_a_checkpoint_with_settings_that_its_model_does_not_read_is_not_continued(
-    prepared: Prepared, tmp_path: Path
-) -> None:
-    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
-    config = tmp_path / "model" / "config.json"
+def unread_setting(folder: Path) -> None:
+    config = folder / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "sliding_window": 8}))
-    with pytest.raises(BadData, match="sliding_window is 8") as caught:
-        run(prepared.train_task(initial_weights=uri(tmp_path / "model")))
-    assert caught.value.code == "NotACheckpoint"
 
 
-def test_an_output_matrix_that_is_not_the_embedding_to_which_it_is_tied_is_refused(
-    prepared: Prepared, tmp_path: Path
+@pytest.mark.parametrize(
+    ("saved", "change", "point", "code", "words"),
+    [
+        pytest.param(
+            {"hidden_size": 64}, None, {}, "WeightsDiffer", "shapes of weights", id="shape"
+        ),
+        pytest.param({}, other_tokenizer, {}, "TokenizerDiffers", "other tokens", id="tokens"),
+        pytest.param({}, unread_setting, {}, "NotACheckpoint", "sliding_window is 8", id="unread"),
+        # By the point's config alone: a run would start with one of two matrices alone.
+        pytest.param(
+            {},
+            None,
+            {"tie_word_embeddings": True},
+            "WeightsDiffer",
+            r"lm_head.weight .* tie_word_embeddings",
+            id="tied",
+        ),
+    ],
+)
+def test_weights_that_would_start_another_run_are_refused(
+    prepared: Prepared,
+    tmp_path: Path,
+    saved: dict[str, Any],
+    change: Callable[[Path], None] | None,
+    point: dict[str, Any],
+    code: str,
+    words: str,
 ) -> None:
-    """By the point's config alone; a run would start with one of them alone."""
-    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
-    tied = {"tie_word_embeddings": True}
-    weights = uri(tmp_path / "model")
-    task = prepared.train_task(model={**LLAMA, **tied}, initial_weights=weights)
-    with pytest.raises(BadData, match=r"lm_head.weight .* tie_word_embeddings") as caught:
+    folder = tmp_path / "model"
+    build_network({**LLAMA, **saved}, seed=7).save_pretrained(folder)
+    if change is not None:
+        change(folder)
+    task = prepared.train_task(model={**LLAMA, **point}, initial_weights=uri(folder))
+    with pytest.raises(BadData, match=words) as caught:
         run(task)
-    assert caught.value.code == "WeightsDiffer"
-
-
-def test_the_key_follows_the_weights(prepared: Prepared) -> None:
-    plain = prepared.train_task().point
-    given = prepared.train_task(initial_weights="s3://b/m").point
-    stamped = given.model_copy(update={"initial_weights_stamp": "other files"})
-    assert len({plain.key, given.key, stamped.key}) == 3
+    assert caught.value.code == code
 
 
 # --------------------------------------------------------------------------------- stop and go
@@ -340,31 +300,22 @@ def test_a_store_that_deletes_nothing_ends_no_run(
     assert run(task).outcome is records.Outcome.SUCCEEDED
 
 
+@pytest.mark.parametrize("released", [False, True])
 def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
-    prepared: Prepared,
+    prepared: Prepared, released: bool
 ) -> None:
-    short = prepared.train_task(tokens=1300)
-    run(short)
-    long = prepared.train_task(tokens=2048)
-    assert run(long).attempts == 2
-    continued = trajectory(long)
-    forget(long)
-    assert run(long).attempts == 1
-    assert trajectory(long) == continued
-
-
-def test_more_tokens_without_a_checkpoint_start_over_and_end_the_same(
-    prepared: Prepared,
-) -> None:
-    released = {"release_checkpoints_when_done": True}
-    run(prepared.train_task(tokens=1024, task=released))
-    long = prepared.train_task(tokens=2048, task=released)
-    run(long)
-    started_over = trajectory(long)
-    forget(long)
-    run(long)
-    assert trajectory(long) == started_over
-    assert not prepared.store.exists(layout.point_checkpoints(long.point.key))
+    """Without a checkpoint from the start."""
+    hasty = {"checkpoint_seconds": 0, "release_checkpoints_when_done": released}
+    shorter, task = (
+        prepared.train_task(tokens=tokens).model_copy(update=hasty) for tokens in (1300, 2048)
+    )
+    run(shorter)
+    assert run(task).attempts == (1 if released else 2)
+    continued = trajectory(task)
+    assert prepared.store.exists(layout.point_checkpoints(task.point.key)) is not released
+    forget(task)
+    assert run(task).attempts == 1
+    assert trajectory(task) == continued
 
 
 @pytest.mark.parametrize("tokens", [2048, 1000])
@@ -403,73 +354,6 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     assert run(task).attempts == 3
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_that_was_there(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, keep: int
-) -> None:
-    """As after a run whose checkpoint is whole and whose result is not written; other processes would have other parts,
-    of which some are written when the second attempt ends."""
-    task = prepared.train_task(task={"keep_checkpoints": keep})
-    run(task)
-    store, key = prepared.store, task.point.key
-    folder, wanted = layout.point_checkpoints(key), trajectory(task)
-    whole = store.names(folder)[-1]
-    store.remove(layout.point_result(key))
-    write = Store.write
-
-    def killed(self: Store, path: str, content: bytes) -> None:
-        if "/index-" in path:
-            write(self, path, b"other parts")
-            raise ValueError("killed")
-        write(self, path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "write", killed)
-        with pytest.raises(ValueError, match="killed"):
-            run(task)
-    with stop_during_step(100) as interruption:
-        assert run(task, interruption).attempts == 2
-    assert (interruption.steps, trajectory(task)) == (0, wanted)
-    assert store.names(folder) == [*store.names(folder)[:-1], f"{whole}-00001"]
-    assert store.exists(f"{folder}/{whole}-00001/manifest.json")
-
-
-@pytest.mark.parametrize("file", ["rank-", "index", "manifest"])
-def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_successor(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    """It hangs while it writes a file of a step that its successor saves as well; the store is away for it meanwhile."""
-    task = prepared.train_task(seed=1107)
-    store, key = prepared.store, task.point.key
-    fences = [
-        Fence(store, key, task.claimant.model_copy(update={"attempt": number}))
-        for number in (1, 2)
-    ]
-    old, new = (Checkpoints(store, key, 2, fence.check, quiet()) for fence in fences)
-    write, late = Store.write, []
-
-    def hanging(self: Store, path: str, content: bytes) -> None:
-        if not late and Path(path).name.startswith(file):
-            late.append(path)
-            fences[1].acquire()
-            new.save(TrainingState(step=10), 10, {"weights.a": torch.ones(9)}, {})
-            new.wait()
-            raise StoreUnavailable(f"{path}: away")
-        write(self, path, content)
-
-    fences[0].acquire()
-    monkeypatch.setattr(Store, "write", hanging)
-    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
-    old.save(TrainingState(step=10), 10, {"weights.a": torch.zeros(9)}, {})
-    with pytest.raises(Interrupted, match="took over"):
-        old.wait()
-    found = {"weights.a": torch.zeros(9)}
-    assert new.restore(found) is not None
-    assert torch.equal(found["weights.a"], torch.ones(9))
-    old.close()
-    new.close()
-
-
 def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     prepared: Prepared,
 ) -> None:
@@ -480,10 +364,11 @@ def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     _flip(_part_file(folder / "step-0000000006"))
     stop_at(task, 1)
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["step-0000000005", "step-0000000006-00001"]
+    assert names == ["step-0000000005", "step-0000000006"]
+    assert len(list((folder / "step-0000000006").iterdir())) == 3, "and none of the broken one"
     stop_at(task, 1)
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["step-0000000006-00001", "step-0000000007"]
+    assert names == ["step-0000000006", "step-0000000007"]
 
 
 @pytest.mark.parametrize("read", ["data", "checkpoint", "result"])
@@ -512,7 +397,7 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
         patch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
         run(task)
     assert slept >= 270
-    result = prepared.store.read_record(layout.point_result(task.point.key), records.PointResult)
+    result = prepared.result(task)
     assert result.attempts == 2
 
 
@@ -705,23 +590,6 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
     assert run(task).attempts == 2
 
 
-def test_a_checkpoint_of_another_layout_is_refused_and_not_lost(prepared: Prepared) -> None:
-    """As if transformers had renamed a module; starting over would throw the run away."""
-    task = prepared.train_task()
-    stop_at(task, 2)
-    original = torch.nn.Module.named_parameters
-
-    def renamed(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
-        for name, parameter in original(self, *arguments, **options):
-            yield name.replace("self_attn", "attention"), parameter
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.nn.Module, "named_parameters", renamed)
-        with pytest.raises(BadConfiguration, match=r"model\.layers\.0\.attention.*not at all"):
-            run(task)
-    assert run(task).attempts == 2
-
-
 def test_a_micro_batch_once_halved_stays_so_after_a_resume(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -839,8 +707,7 @@ def test_divergence_is_a_result(prepared: Prepared) -> None:
     with pytest.raises(Diverged) as caught:
         run(task)
     assert caught.value.exit_code == records.ExitCode.DIVERGED
-    store = prepared.store
-    result = store.read_record(layout.point_result(task.point.key), records.PointResult)
+    result = prepared.result(task)
     assert result.outcome is records.Outcome.DIVERGED
     assert result.diverged_at_tokens is not None
     assert result.tokens <= result.diverged_at_tokens < 200_000
@@ -864,21 +731,9 @@ def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
     task = prepared.train_task(tokens=1920)
     with pytest.raises(Diverged, match="1920 tokens"):
         run(task)
-    path = layout.point_result(task.point.key)
-    result = prepared.store.read_record(path, records.PointResult)
+    result = prepared.result(task)
     assert (result.outcome, result.diverged_at_tokens) == (records.Outcome.DIVERGED, 1920)
     assert (result.loss, rows(task)[-1].loss) == (None, None)
-
-
-def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
-    sizes = [domain.training_tokens for domain in prepared.manifest.domains]
-    task = prepared.train_task(
-        tokens=int(1.2 * max(sizes)),
-        mixture={"code": 0.05, "prose": 0.95},
-        batch_size=64,
-        evaluation=records.EvaluationConfig(first_tokens=10**9),
-    )
-    assert "domain prose was read" in run(task).message
 
 
 def test_a_run_over_many_domains_read_more_than_once_names_the_most_read(
@@ -975,22 +830,132 @@ def test_data_other_than_the_points_are_refused(prepared: Prepared) -> None:
         run(prepared.train_task(sequence_length=64))
 
 
-def test_a_tampered_shard_is_refused(prepared: Prepared) -> None:
-    """Every sequence of it is damaged; what a run does not read cannot change its result."""
-    shard = prepared.manifest.domains[0].training[0]
-    path = prepared.data_folder / shard.path
-    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
-    with pytest.raises(BadData) as caught:
-        run(prepared.train_task())
-    assert caught.value.code == "ShardCorrupt"
-
-
 def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
     task = prepared.train_task(tokens=512)
     run(task)
     path = prepared.folder / layout.point_result(task.point.key)
     _truncate(path)
     assert run(task).tokens == 512
+
+
+# ------------------------------------------------------------------------------ at any write
+
+
+class Gone(Exception):
+    """The node was lost."""
+
+
+def at_write(
+    monkeypatch: pytest.MonkeyPatch, number: int, fault: Callable[[int], object]
+) -> list[str]:
+    """What is written and removed from now on, by its path; `fault` is called before the `number`-th of them and all that follow, with
+    how many there were."""
+    written: list[str] = []
+
+    def faulty(original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(store: Store, path: str, *rest: Any) -> Any:
+            written.append(path)
+            if len(written) >= number:
+                fault(len(written) - number)
+            return original(store, path, *rest)
+
+        return write
+
+    for name in ("write", "write_if", "remove"):
+        monkeypatch.setattr(Store, name, faulty(getattr(Store, name)))
+    return written
+
+
+def is_lost(*_: object) -> None:
+    raise Gone
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_an_attempt_killed_at_any_write_loses_nothing_that_was_saved(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    """Where the last step is saved again, as after a run whose result was not written."""
+    task = prepared.train_task(tokens=512, task={"keep_checkpoints": keep})
+    run(task)
+    wanted, written = trajectory(task), [""]
+    result = layout.point_result(task.point.key)
+    for number in itertools.count(1):
+        prepared.store.remove(result)
+        with monkeypatch.context() as patch, suppress(Gone):
+            written = at_write(patch, number, is_lost)
+            run(task)
+        if len(written) < number:
+            break
+        prepared.store.remove(result)
+        with stop_during_step(100) as interruption:
+            run(task, interruption)
+        assert (interruption.steps, trajectory(task)) == (0, wanted), written
+    assert number > 8
+
+
+@pytest.mark.parametrize("tries", [6, 10**9], ids=["for a while", "for good"])
+def test_a_store_that_is_away_at_any_write_changes_nothing(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    """Where the attempt ends with it, the next one goes on."""
+    task = prepared.train_task(tokens=512)
+    wanted, written = undisturbed(task).trajectory, [""]
+    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(checkpoint_module, "PATIENCE_SECONDS", 1.0 if tries == 6 else 0.05)
+
+    def away(times: int) -> None:
+        if times < tries:
+            raise StoreUnavailable("away")
+
+    for number in itertools.count(1):
+        # The claim and the point's configuration are not tried again.
+        ends = suppress(StoreUnavailable) if number <= 2 or tries > 6 else nullcontext()
+        with monkeypatch.context() as patch, ends:
+            written = at_write(patch, number, away)
+            run(task.model_copy(update={"checkpoint_seconds": 0}))
+        run(task)
+        assert trajectory(task) == wanted, written
+        if len(written) < number:
+            break
+        forget(task)
+    assert number > 8
+
+
+def test_an_attempt_superseded_at_any_write_spoils_nothing_of_its_successor(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node that is cut off and comes back: meanwhile a later attempt trains the point for longer, and ends."""
+    later = {"claimant": records.Claimant(sweep_uid="sweep", attempt=2)}
+    task, further, longest = (
+        prepared.train_task(tokens=tokens, task=given)
+        for tokens, given in ((512, {}), (1024, later), (1536, later))
+    )
+    store, key = prepared.store, task.point.key
+    wanted, written = undisturbed(further).trajectory, [""]
+    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
+    for number in itertools.count(1):
+        patch = pytest.MonkeyPatch()
+
+        def cut_off(_: int, patch: pytest.MonkeyPatch = patch) -> None:
+            patch.undo()
+            run(further)
+            raise StoreUnavailable("away")
+
+        written = at_write(patch, number, cut_off)
+        with suppress(Interrupted, *((StoreUnavailable,) if number <= 2 else ())):
+            run(task.model_copy(update={"checkpoint_seconds": 0}))
+        patch.undo()
+        if len(written) < number:
+            break
+        assert trajectory(task) == wanted, written
+        result = store.read_record(layout.point_result(key), records.PointResult)
+        assert (result.tokens, result.claimant.attempt) == (1024, 2), written
+        assert result.trajectory_sha256 == hashlib.sha256(wanted).hexdigest()
+        with stop_during_step(100) as interruption:
+            run(longest, interruption)
+        assert interruption.steps == 4, written
+        forget(task)
+    assert number > 8
 
 
 # ------------------------------------------------------------------------------------- fencing
@@ -1008,17 +973,6 @@ def test_a_point_that_another_sweep_trains_is_left_alone(prepared: Prepared) -> 
         run(task)
     assert caught.value.exit_code == records.ExitCode.CLAIMED_ELSEWHERE
     assert not prepared.store.exists(layout.point_config(task.point.key))
-
-
-def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> None:
-    task = prepared.train_task(tokens=512)
-    stale = Claim(
-        claimant=records.Claimant(sweep_uid="other", attempt=9),
-        holder="x",
-        updated_at="2020-01-01T00:00:00+00:00",
-    )
-    prepared.store.write_record(layout.point_claim(task.point.key), stale)
-    assert run(task).tokens == 512
 
 
 @pytest.mark.parametrize(
@@ -1103,111 +1057,19 @@ def test_a_superseded_attempt_writes_nothing_more(
     assert held.claimant.attempt == 2
 
 
-def _overtaken(prepared: Prepared) -> tuple[records.TrainTask, records.TrainTask]:
-    """An attempt, and a later one that trains its point for longer."""
-    later = {"claimant": records.Claimant(sweep_uid="sweep", attempt=2)}
-    return (
-        prepared.train_task(tokens=512),
-        prepared.train_task(tokens=1024, task=later),
-    )
-
-
-def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pod hangs, a later attempt finishes and releases the claim; then the pod continues."""
-    task, further = _overtaken(prepared)
-    original = PointRun.final_trajectory
-
-    def hang_meanwhile(self: PointRun, *check: Any) -> Any:
-        monkeypatch.setattr(PointRun, "final_trajectory", original)
-        run(further)
-        return original(self)
-
-    monkeypatch.setattr(PointRun, "final_trajectory", hang_meanwhile)
-    with pytest.raises(Interrupted):
-        train(task, Path("/nonexistent"), Interruption(), quiet())
-    result = prepared.store.read_record(layout.point_result(task.point.key), records.PointResult)
-    assert result.tokens == 1024
-
-
-@pytest.mark.parametrize("file", ["trajectory.jsonl", "result.json"])
-def test_an_attempt_superseded_while_the_store_was_away_does_not_touch_its_successors_result(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    """As on a node that is cut off while the attempt writes how it ended, and comes back."""
-    task, further = _overtaken(prepared)
-    write = Store.write
-
-    def cut_off(self: Store, path: str, content: bytes) -> None:
-        if not path.endswith(f"/{file}"):
-            write(self, path, content)
-            return
-        monkeypatch.setattr(Store, "write", write)
-        run(further)
-        raise StoreUnavailable(f"{path}: away")
-
-    monkeypatch.setattr(Store, "write", cut_off)
-    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
-    with pytest.raises(Interrupted, match="is gone"):
-        train(task, Path("/nonexistent"), Interruption(), quiet())
-    store, key = prepared.store, task.point.key
-    result = store.read_record(layout.point_result(key), records.PointResult)
-    assert result.tokens == 1024
-    assert hashlib.sha256(trajectory(task)).hexdigest() == result.trajectory_sha256
-
-
-def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
-    task = prepared.train_task(tokens=512)
-    run(task)
-    assert not prepared.store.exists(layout.point_claim(task.point.key))
-
-
 # --------------------------------------------------------------------------------- a bad store
 
 
-@pytest.mark.parametrize("ending", ["as wanted", "refused"])
 def test_a_claim_that_the_store_does_not_take_back_changes_no_ending(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
-    task = prepared.train_task(tokens=512)
-    if ending == "refused":
-        task = prepared.train_task(model={**LLAMA, "vocab_size": 2})
-
-    def away(self: Fence) -> None:
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(Fence, "release", away)
-    output = io.StringIO()
-    code = ""
-    try:
-        train(task, Path("/nonexistent"), Interruption(), Log(output))
-    except TrainerError as error:
-        code = error.code
-    assert code == ("VocabularyTooSmall" if ending == "refused" else "")
-    events = [json.loads(line) for line in output.getvalue().splitlines()]
-    found = [event["reason"] for event in events if event["event"] == "claim-not-released"]
-    assert found == ["away"]
-
-
-def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = prepared.train_task()
-    wanted = undisturbed(task).trajectory
-    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
-    failures = iter(range(6))
-    original = Store.write
-
-    def write(self: Store, path: str, content: bytes) -> None:
-        if "checkpoints" in path and next(failures, None) is not None:
-            raise StoreUnavailable("away")
-        original(self, path, content)
-
-    monkeypatch.setattr(Store, "write", write)
-    stop_at(task, 4)
-    run(task)
-    assert trajectory(task) == wanted
+    task, output = prepared.train_task(model={**LLAMA, "vocab_size": 2}), io.StringIO()
+    monkeypatch.setattr(Fence, "release", raise_away)
+    with pytest.raises(BadConfiguration) as caught:
+        train(task, Path("/nonexistent"), Interruption(), Log(output))
+    assert caught.value.code == "VocabularyTooSmall"
+    (event,) = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert (event["event"], event["reason"]) == ("claim-not-released", "away")
 
 
 @pytest.mark.parametrize("last", ["SIGTERM", "the end"])
@@ -1262,26 +1124,17 @@ def raise_away(*_: Any) -> None:
     raise StoreUnavailable("away")
 
 
-def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = prepared.train_task()
-    stop_at(task, 4)
-    original = Store.write
+def test_a_write_that_the_store_refuses_is_not_repeated() -> None:
+    """Waiting for five minutes would only delay what the user has to read."""
+    writes = []
 
-    def write(self: Store, path: str, content: bytes) -> None:
-        if "checkpoints" in path:
-            raise StoreUnavailable("away for good")
-        original(self, path, content)
+    def denied() -> None:
+        writes.append(1)
+        raise StoreRefused("s3://lab/a: access denied")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
-        patch.setattr(checkpoint_module, "PATIENCE_SECONDS", 0.05)
-        patch.setattr(Store, "write", write)
-        with pytest.raises(StoreUnavailable) as caught:
-            run(task)
-    assert explain(caught.value)[0] == records.ExitCode.STORAGE
-    assert run(task).attempts == 2
+    with pytest.raises(StoreRefused, match="access denied"):
+        persist(denied)
+    assert writes == [1]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,8 @@ ALLOCATOR = (
 """torch's on an accelerator. Without the first, gaps between allocations of different sizes add up; with the others host
 memory is pinned by several threads: 6 GiB in 1.2 s instead of 3.7 on an H200, of which a training state may have ten times
 as much."""
-_TASK: TypeAdapter[records.PrepareTask | records.TrainTask | records.EvaluateTask] = TypeAdapter(
-    records.Task
-)
+AnyTask = records.PrepareTask | records.TrainTask | records.EvaluateTask
+_TASK: TypeAdapter[AnyTask] = TypeAdapter(records.Task)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -107,9 +106,7 @@ def _export(options: argparse.Namespace, log: Log) -> str:
     return export(*given, log)
 
 
-def _task(
-    options: argparse.Namespace,
-) -> records.PrepareTask | records.TrainTask | records.EvaluateTask:
+def _task(options: argparse.Namespace) -> AnyTask:
     try:
         text = (
             options.task.read_bytes()
@@ -135,16 +132,14 @@ def _task(
     return task
 
 
-def _processes(
-    task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
-) -> Processes | None:
+def _processes(task: AnyTask) -> Processes | None:
     """Those to start for it; None if this process runs it."""
     if isinstance(task, records.PrepareTask):
         return None
     return Processes.of(task.nodes if isinstance(task, records.TrainTask) else 1)
 
 
-def _print_plan(task: records.PrepareTask | records.TrainTask | records.EvaluateTask) -> int:
+def _print_plan(task: AnyTask) -> int:
     """Print which accelerators a train task fits on; nothing is run."""
     from isoloss_trainer.learner import plan
 
@@ -153,11 +148,7 @@ def _print_plan(task: records.PrepareTask | records.TrainTask | records.Evaluate
     return int(records.ExitCode.SUCCEEDED)
 
 
-def _run(
-    task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
-    interruption: termination.Interruption,
-    log: Log,
-) -> str:
+def _run(task: AnyTask, interruption: termination.Interruption, log: Log) -> str:
     """Run `task`. Imports are here because each command needs different ones, and torch takes seconds."""
     # More threads gain nothing on toy models and slow down neighbours on the machine, and sums over a
     # different number of threads round differently.

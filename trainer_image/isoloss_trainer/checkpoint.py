@@ -15,10 +15,9 @@ import hashlib
 import json
 import math
 import mmap
-import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -60,7 +59,8 @@ Found = TypeVar("Found")
 INDEX_BYTES = 2**26
 """An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
 STEP = "step-"
-"""What folders are called. Digits follow, and a number if the state of a step is saved again."""
+"""What folders are called; digits follow. A step that is saved again has the same folder: no two files have one name, but
+for the manifest."""
 VERSION: Literal[4] = 4
 """Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
@@ -206,13 +206,12 @@ class Checkpoints:
     def _write(
         self,
         state: TrainingState,
-        wanted: str,
+        name: str,
         tokens: int,
         tensors: Tensors,
         versions: dict[str, str],
     ) -> None:
         began = self._clock()
-        name = self._world.of_first(lambda: persist(lambda: self._unused(wanted)), self._group)
         folder = f"{self._folder}/{name}"
 
         def write(file: str, content: bytes) -> None:
@@ -241,21 +240,10 @@ class Checkpoints:
         self.write_seconds = self._clock() - began
         # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
         with self._log.survived("checkpoints-kept"):
-            self._remove_others(name)
+            self._remove_others(name, {"manifest.json", manifest.index, *files_of(index)})
 
-    def _unused(self, name: str) -> str:
-        """`name`, with the next number behind it if a complete checkpoint has that name. Written over by another number
-        of processes, that would be neither until the new manifest is there, and a kill would leave none."""
-        form = re.compile(rf"{name}(?:-(\d{{5}}))?")
-        used = [
-            int(found[1] or 0)
-            for found in map(form.fullmatch, self._store.names(self._folder))
-            if found and self._is_complete(found[0])
-        ]
-        return f"{name}-{max(used) + 1:05d}" if used else name
-
-    def _remove_others(self, newest: str) -> None:
-        """Keep the complete checkpoints of the run up to `newest`, at most `keep` of them, and of each step the last.
+    def _remove_others(self, newest: str, files: Set[str]) -> None:
+        """Keep the complete checkpoints of the run up to `newest`, at most `keep` of them, and of that one its `files`.
 
         What is incomplete was left by an attempt that was killed: the claim, checked a moment ago,
         rules out that it is still being written. What is of a later step was found unusable, or
@@ -267,13 +255,14 @@ class Checkpoints:
             for name in names
             if name.startswith(STEP) and name <= newest and self._is_complete(name)
         ]
-        last_of_steps = {name.split("-")[1]: name for name in complete}
-        kept = [*last_of_steps.values()][-self._keep :]
         for name in names:
-            if name not in kept:
+            if name not in complete[-self._keep :]:
                 # The manifest first: what is left of an interrupted removal is incomplete.
                 self._store.remove(self._manifest(name))
                 self._store.remove(f"{self._folder}/{name}")
+        for file in self._store.names(f"{self._folder}/{newest}"):
+            if file not in files:  # the step was saved before
+                self._store.remove(f"{self._folder}/{newest}/{file}")
 
     def _is_complete(self, name: str) -> bool:
         return self._store.exists(self._manifest(name))
@@ -383,6 +372,11 @@ class Index(Record):
     """All tensors of a checkpoint by name."""
 
     tensors: dict[str, IndexedTensor]
+
+
+def files_of(index: Index) -> set[str]:
+    """What its parts are in."""
+    return {part.file for tensor in index.tensors.values() for part in tensor.parts}
 
 
 def check_parts(index: Index) -> None:

@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,18 @@ from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer import foreign_model
 from isoloss_trainer.attempt import versions
 from isoloss_trainer.attention import computing_type, preferred_kernels
-from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
+from isoloss_trainer.evaluation import (
+    Check,
+    DomainText,
+    Loss,
+    Losses,
+    ValidationSet,
+    bytes_per_token,
+    mixed_loss,
+)
 from isoloss_trainer.foreign_tokens import (
     LONGEST_SHARE,
-    ForeignSequences,
-    converted_loss,
+    foreign_text,
     is_same_tokenizer,
     own_tokenizer,
 )
@@ -115,7 +122,7 @@ def measure(
             for name, found in domains.items()
         },
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
-        evaluated_tokens=text.validation.tokens,
+        evaluated_tokens=int(sum(each.sizes.sum() for each in text.values())),
         parameters=count_parameters(network),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
@@ -149,15 +156,6 @@ def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) ->
 
 
 @dataclass(frozen=True)
-class _Text:
-    """The sweep's validation sequences, and the same text in the checkpoint's own tokens."""
-
-    validation: ValidationSet
-    foreign: dict[str, ForeignSequences]
-    """Keyed by domain; empty if the tokens are the sweep's."""
-
-
-@dataclass(frozen=True)
 class _Reading:
     """How the checkpoint reads the sweep's validation text."""
 
@@ -171,30 +169,26 @@ class _Reading:
     world: World
     check: Check
 
-    def text(self, limit: int) -> _Text:
-        """At most `limit` sequences of each domain."""
+    def text(self, limit: int) -> dict[str, DomainText]:
+        """At most `limit` of the sweep's validation sequences of each domain, in the checkpoint's own tokens."""
         validation = ValidationSet(self.data, self.config.mixture, limit)
-        tokenizer = self.tokenizer
-        if tokenizer is None or self.same_tokenizer:
-            self._check_rows(int(each.tokens.max()) for each in validation.domains.values())
-            return _Text(validation, {})
-        longest = self.model.longest_input
-        foreign = {
-            name: ForeignSequences.of(tokenizer, self.data, name, ours, longest)
-            for name, ours in validation.domains.items()
-        }
-        self._check_rows(
-            int(sequence.max()) for theirs in foreign.values() for sequence in theirs.sequences
-        )
-        return _Text(validation, foreign)
+        found, tokenizer = validation.texts, self.tokenizer
+        if tokenizer is not None and not self.same_tokenizer:
+            longest = self.model.longest_input
+            found = {
+                name: foreign_text(tokenizer, self.data, name, ours, longest)
+                for name, ours in validation.domains.items()
+            }
+        self._check_rows(found)
+        return found
 
-    def _check_rows(self, tokens: Iterable[int]) -> None:
+    def _check_rows(self, text: Mapping[str, DomainText]) -> None:
         """Raises BadData(TokenizerDiffers) if the text has a token that the model has no embedding for: a word, or an end
         of text, that was added to the tokenizer alone."""
         rows = min(
             self.model.head.shape[0], self.model.network.get_input_embeddings().weight.shape[0]
         )
-        token = max(tokens)
+        token = max(int(group.tokens.max()) for each in text.values() for group in each.groups)
         if token >= rows:
             tokenizer = self.tokenizer and self.tokenizer.tokenizer
             named = f"{tokenizer.id_to_token(token)!r} ({token})" if tokenizer else str(token)
@@ -205,21 +199,20 @@ class _Reading:
             )
             raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
-    def losses(self, text: _Text, log: Log | None = None) -> tuple[Loss, dict[str, Loss]]:
+    def losses(self, text: Mapping[str, DomainText], log: Log | None = None) -> Losses:
         """Losses of the mixture and of each domain; progress goes to `log`."""
-        size = max(1, self._batch_tokens // self.config.sequence_length)
+        tokens = CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
         batches = sum(
-            self.world.rounds(len(domain.tokens), size)
-            for domain in text.validation.domains.values()
+            self.world.rounds(len(group.tokens), max(1, tokens // group.width))
+            for each in text.values()
+            for group in each.groups
         )
         check = self.check if log is None else _with_progress(self.check, log, batches)
-        if not text.foreign:
-            return text.validation.evaluate(self.model.token_losses, self.world, size, check)
         domains = {
-            name: converted_loss(self.model, theirs, self.world, self._batch_tokens, check)
-            for name, theirs in text.foreign.items()
+            name: each.loss(self.model.token_losses, self.world, tokens, check)
+            for name, each in text.items()
         }
-        return mixed_loss(domains, text.validation.mixture), domains
+        return mixed_loss(domains, self.config.mixture), domains
 
     def choose_first_token(self, token: int, log: Log) -> None:
         """Put the tokenizer's first token before every sequence if the loss is lower so.
@@ -235,16 +228,9 @@ class _Reading:
         facts = {"loss_without": without.value, "loss_with": with_it.value}
         log.event("first-token", token=token, used=self.model.first_token is not None, **facts)
 
-    @property
-    def _batch_tokens(self) -> int:
-        return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
-
 
 def _with_progress(check: Check, log: Log, batches: int) -> Check:
-    """`check`, called before each of about `batches` batches, which also says how far the evaluation is.
-
-    Text in a checkpoint's own tokens is cut into batches as it comes: it may take a few more or fewer.
-    """
+    """`check`, called before each of `batches` batches, which also says how far the evaluation is."""
     began, numbers = time.monotonic(), itertools.count()
 
     def checked() -> None:
@@ -252,7 +238,7 @@ def _with_progress(check: Check, log: Log, batches: int) -> Check:
         done = next(numbers)
         if done:
             left = (time.monotonic() - began) / done * max(0, batches - done)
-            log.progress("evaluate", done, max(done, batches), words=f"{left:.0f} s left")
+            log.progress("evaluate", done, batches, words=f"{left:.0f} s left")
 
     return checked
 

@@ -33,6 +33,50 @@ class Loss:
     """None for fewer than two documents."""
 
 
+Losses = tuple[Loss, dict[str, Loss]]
+"""Of the mixture and of each domain."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Text in sequences of one width: tokens [sequences, width + 1], and for each target [sequences * width] its document
+    and the share of it that counts."""
+
+    tokens: NDArray[np.uint32]
+    documents: NDArray[np.int64]
+    shares: NDArray[np.float64]
+
+    @property
+    def width(self) -> int:
+        """Targets of a sequence."""
+        return int(self.tokens.shape[1]) - 1
+
+
+@dataclass(frozen=True)
+class DomainText:
+    """The validation text of a domain in a model's tokens."""
+
+    groups: tuple[Sequences, ...]
+    sizes: NDArray[np.float64]
+    """Targets in the sweep's tokens, of each document."""
+
+    def loss(
+        self,
+        losses: TokenLosses,
+        world: World,
+        tokens_at_once: int,
+        check: Check = lambda: None,
+    ) -> Loss:
+        """Nats of the text per token of the sweep's."""
+        sums = np.zeros(len(self.sizes))
+        for group in self.groups:
+            size = max(1, tokens_at_once // group.width)
+            found = run_losses(losses, group.tokens, world, size, check)
+            counted = np.where(group.shares > 0, found * group.shares, 0.0)
+            sums += np.bincount(group.documents, counted, minlength=len(sums))
+        return ratio_loss(sums, self.sizes)
+
+
 @dataclass(frozen=True)
 class DomainSequences:
     """Fixed sequences of a domain: tokens [sequences, S + 1], the document of every target
@@ -58,6 +102,14 @@ class DomainSequences:
         documents = np.concatenate([numbers[start : start + length] for start in starts])
         return cls(tokens, documents, starts)
 
+    @property
+    def text(self) -> DomainText:
+        """All of it."""
+        _, documents, sizes = np.unique(self.documents, return_inverse=True, return_counts=True)
+        shares = np.ones(len(documents))
+        group = Sequences(self.tokens, documents.astype(np.int64), shares)
+        return DomainText((group,), sizes.astype(np.float64))
+
 
 class ValidationSet:
     """The validation sequences of every domain of a mixture."""
@@ -70,19 +122,16 @@ class ValidationSet:
             for name in sorted(mixture)
         }
 
-    @property
-    def tokens(self) -> int:
-        """Number of tokens in one evaluation."""
-        return sum(len(domain.documents) for domain in self.domains.values())
+        self.texts = {name: domain.text for name, domain in self.domains.items()}
 
     def evaluate(
         self, losses: TokenLosses, world: World, micro_batch: int, check: Check = lambda: None
-    ) -> tuple[Loss, dict[str, Loss]]:
+    ) -> Losses:
         """Loss of the mixture and of each domain, `micro_batch` sequences at a time."""
-        found = {}
-        for name, domain in self.domains.items():
-            tokens = run_losses(losses, domain.tokens, world, micro_batch, check)
-            found[name] = document_loss(tokens, domain.documents)
+        found = {
+            name: text.loss(losses, world, micro_batch * text.groups[0].width, check)
+            for name, text in self.texts.items()
+        }
         return mixed_loss(found, self.mixture), found
 
 
@@ -146,13 +195,6 @@ def fitting_losses(
     return torch.cat([fitting_losses(losses, *part) for part in parts])
 
 
-def document_loss(losses: NDArray[np.float64], documents: NDArray[np.int64]) -> Loss:
-    """Mean loss per token and its standard error by documents."""
-    counts = np.bincount(documents).astype(np.float64)
-    sums = np.bincount(documents, losses).astype(np.float64)
-    return ratio_loss(sums[counts > 0], counts[counts > 0])
-
-
 def ratio_loss(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> Loss:
     """Summed loss over summed size (tokens or bytes) of documents, with the error of that ratio."""
     mean = sums.sum() / sizes.sum()
@@ -180,10 +222,3 @@ def bytes_per_token(data: PreparedData, mixture: Mapping[str, float]) -> float:
         share * domains[name].validation_bytes / domains[name].validation_tokens
         for name, share in mixture.items()
     )
-
-
-# --------------------------------------------------------------------------- rows of the trajectory
-
-
-Losses = tuple[Loss, dict[str, Loss]]
-"""Losses of the mixture and of each domain."""

@@ -77,31 +77,52 @@ def grouped_experts(
     return found.to(states.dtype)
 
 
-# ------------------------------------------------------------------------------------ Llama 4's mixture
+# ---------------------------------------------------------------- what transformers computes needlessly
 
 
-def send_to_chosen(network: Any) -> None:
-    """Have the mixtures of Llama 4 compute each token's chosen experts: transformers computes all of them for every token,
-    with inputs that are zero."""
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < FIRST_CAPABILITY:
-        return
+ROUTERS = ("DeepseekV3TopkRouter", "Glm4MoeTopkRouter")
+"""Those that choose among groups of experts, and then among the experts in them."""
+
+
+def compute_sparsely(network: Any) -> None:
+    """Have routers with one group of experts sort nothing for it, and the mixtures of Llama 4 compute each token's chosen
+    experts: transformers computes all of them for every token, with inputs that are zero."""
+    is_old = torch.cuda.is_available() and torch.cuda.get_device_capability() < FIRST_CAPABILITY
     for module in network.modules():
-        # Not if accelerate has put its own forward, which fetches weights, around it.
-        if type(module).__name__ == "Llama4TextMoe" and "forward" not in vars(module):
-            for part in (module.router, module.experts, module):
-                kind: Any = type(part)
-                part.__class__ = _sparse(kind)
+        if "forward" in vars(module):
+            continue  # accelerate's, which fetches weights
+        name, parts = type(module).__name__, []
+        if name in ROUTERS and getattr(module, "num_group", 0) == 1:
+            parts = [module]
+        elif name == "Llama4TextMoe" and not is_old:
+            parts = [module.router, module.experts, module]
+        for part in parts:
+            kind: Any = type(part)
+            part.__class__ = _sparse(kind)
 
 
 @functools.cache
 def _sparse(theirs: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """A class, not methods of each: layers whose parts have methods of their own are compiled one by one."""
     own: dict[str, dict[str, Any]] = {
+        **{name: {"forward": _route_within_one_group} for name in ROUTERS},
         "Llama4Router": {"forward": _routed},
         "Llama4TextExperts": {"is_transposed": True, "_apply_gate": _gated},
         "Llama4TextMoe": {"forward": _mixed},
     }
     return type(f"Sparse{theirs.__name__}", (theirs,), own[theirs.__name__])
+
+
+def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) if there is
+    nothing to choose among groups: transformers' own sorts experts three times for it."""
+    logits = torch.nn.functional.linear(states.flatten(0, -2).float(), router.weight.float())
+    scores = logits.sigmoid()
+    best = torch.topk(scores + router.e_score_correction_bias, router.top_k, sorted=False)
+    weights = scores.gather(1, best.indices)
+    if router.norm_topk_prob:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return logits, weights * router.routed_scaling_factor, best.indices
 
 
 def _routed(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:

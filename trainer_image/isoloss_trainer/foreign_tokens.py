@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_trainer.evaluation import Check, DomainSequences, Loss, ratio_loss, run_losses
+from isoloss_trainer.evaluation import DomainSequences, DomainText, Sequences
 from isoloss_trainer.foreign_model import FIELD, OF_A_TOKENIZER
-from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.shards import (
     MAX_HELD_OUT_BYTES,
     PreparedData,
@@ -25,7 +24,6 @@ from isoloss_trainer.tokenization import (
     check_keeps_text,
     load_tokenizer,
 )
-from isoloss_trainer.world import World
 
 COMPARED_DOCUMENTS = 200
 LONGEST_SHARE = 2
@@ -87,69 +85,56 @@ def _encodes_alike(tokenizer: TextTokenizer, data: PreparedData, domain: str) ->
     return True
 
 
-@dataclass(frozen=True)
-class ForeignSequences:
+Part = tuple[NDArray[np.uint32], Floats, Integers]
+"""The token that the first target follows, and the targets; of each the share of its bytes that counts, and its document."""
+
+
+def foreign_text(
+    tokenizer: TextTokenizer, data: PreparedData, domain: str, ours: DomainSequences, longest: int
+) -> DomainText:
     """The text of a domain's validation sequences in the tokens of another tokenizer.
 
     Each of the sweep's sequences becomes one, so that every token has the context that the proxies'
-    tokens have; text that takes many more tokens is cut into several.
+    tokens have; text that takes many more tokens, or more than the checkpoint takes at once, `longest`, is cut into several.
+    Raises BadData if the corpus lacks the bytes of its tokens, or the tokenizer loses text.
     """
+    texts = validation_documents(data, domain)
+    ends = np.cumsum(data.validation_lengths(domain), dtype=np.int64)
+    text_ends = np.cumsum([len(text.encode()) + 1 for text in texts], dtype=np.int64)
+    if len(ends) == 0 or len(texts) == 0 or ends[-1] != text_ends[-1]:
+        where = data.store.location(validation_texts(domain))
+        raise BadData("ShardCorrupt", f"{where}: its texts are not those of the tokens")
+    length = data.manifest.sequence_length
+    # By where the texts end, not by end tokens: these may be in a text, too.
+    last_tokens = np.searchsorted(ends, text_ends)
+    targets = (ours.starts[:, None] + np.arange(1, length + 1)).ravel()
+    numbers, sizes = np.unique(np.searchsorted(last_tokens, targets), return_counts=True)
+    theirs = _ForeignText.of(tokenizer, texts, numbers)
+    most = min(longest, LONGEST_SHARE * length)
+    parts = [
+        part
+        for start in ours.starts.tolist()
+        for part in theirs.between(int(ends[start]), int(ends[start + length]), most)
+    ]
+    lengths = np.array([len(shares) for _, shares, _ in parts])
+    step = -(-lengths.max() // WIDTHS)
+    widths = np.minimum(-(-lengths // step) * step, lengths.max())
+    groups = (
+        _padded([parts[number] for number in np.flatnonzero(widths == width)], width)
+        for width in np.unique(widths).tolist()
+    )
+    return DomainText(tuple(groups), sizes.astype(np.float64))
 
-    sequences: tuple[NDArray[np.uint32], ...]
-    """The token that the first target follows, and the targets."""
-    shares: tuple[Floats, ...]
-    """For each target, the share of its bytes inside the sweep's sequence: less than 1 at its edges."""
-    documents: tuple[Integers, ...]
-    """For each target, an index into `sizes`."""
-    sizes: Floats
-    """Targets of the sweep's own sequences in each of its documents."""
 
-    @classmethod
-    def of(
-        cls,
-        tokenizer: TextTokenizer,
-        data: PreparedData,
-        domain: str,
-        ours: DomainSequences,
-        longest: int,
-    ) -> ForeignSequences:
-        """Raises BadData if the corpus lacks the bytes of its tokens, or the tokenizer loses text. `longest`: tokens
-        that the checkpoint takes at once."""
-        texts = validation_documents(data, domain)
-        ends = np.cumsum(data.validation_lengths(domain), dtype=np.int64)
-        text_ends = np.cumsum([len(text.encode()) + 1 for text in texts], dtype=np.int64)
-        if len(ends) == 0 or len(texts) == 0 or ends[-1] != text_ends[-1]:
-            where = data.store.location(validation_texts(domain))
-            raise BadData("ShardCorrupt", f"{where}: its texts are not those of the tokens")
-        length = data.manifest.sequence_length
-        # By where the texts end, not by end tokens: these may be in a text, too.
-        last_tokens = np.searchsorted(ends, text_ends)
-        targets = (ours.starts[:, None] + np.arange(1, length + 1)).ravel()
-        documents_of_targets = np.searchsorted(last_tokens, targets)
-        numbers, sizes = np.unique(documents_of_targets, return_counts=True)
-        theirs = _ForeignText.of(tokenizer, texts, numbers)
-        most = min(longest, LONGEST_SHARE * length)
-        parts = [
-            part
-            for start in ours.starts.tolist()
-            for part in theirs.between(int(ends[start]), int(ends[start + length]), most)
-        ]
-        sequences, shares, documents = zip(*parts, strict=True)
-        return cls(sequences, shares, documents, sizes.astype(np.float64))
-
-    def batches(self) -> list[tuple[Integers, NDArray[np.uint32]]]:
-        """Numbers of sequences, and these padded to one width: [sequences, width + 1]."""
-        lengths = np.array([len(shares) for shares in self.shares])
-        step = -(-lengths.max() // WIDTHS)
-        widths = np.minimum(-(-lengths // step) * step, lengths.max())
-        found = []
-        for width in np.unique(widths).tolist():
-            numbers = np.flatnonzero(widths == width)
-            rows = np.zeros((len(numbers), width + 1), np.uint32)
-            for row, number in zip(rows, numbers.tolist(), strict=True):
-                row[: len(self.sequences[number])] = self.sequences[number]
-            found.append((numbers, rows))
-        return found
+def _padded(parts: list[Part], width: int) -> Sequences:
+    """Of that width, with targets behind each part of which nothing counts."""
+    tokens = np.zeros((len(parts), width + 1), np.uint32)
+    shares, documents = np.zeros((len(parts), width)), np.zeros((len(parts), width), np.int64)
+    for row, (own, share, document) in enumerate(parts):
+        tokens[row, : len(own)] = own
+        shares[row, : len(share)] = share
+        documents[row, : len(document)] = document
+    return Sequences(tokens, documents.ravel(), shares.ravel())
 
 
 @dataclass(frozen=True)
@@ -186,11 +171,8 @@ class _ForeignText:
             end_token=tokenizer.end_token,
         )
 
-    def between(
-        self, start: int, end: int, most: int
-    ) -> list[tuple[NDArray[np.uint32], Floats, Integers]]:
-        """The tokens of the text from `start` to `end`, at most `most` at a time: for each part the
-        tokens after the one before it, the share of each inside, and their documents."""
+    def between(self, start: int, end: int, most: int) -> list[Part]:
+        """The tokens of the text from `start` to `end`, at most `most` at a time; the share of each is that inside."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.ends, end, side="right"))
         last += int(last < len(self.ends) and self.starts[last] < end)
@@ -211,24 +193,3 @@ class _ForeignText:
         if number == 0 or self.documents[number - 1] != self.documents[number]:
             return self.end_token
         return int(self.tokens[number - 1])
-
-
-def converted_loss(
-    model: LanguageModel,
-    foreign: ForeignSequences,
-    world: World,
-    micro_batch_tokens: int,
-    check: Check = lambda: None,
-) -> Loss:
-    """Loss in nats per token *of the sweep's tokenizer*: the nats of the text of its sequences in the
-    foreign tokens, over the number of its own tokens."""
-    sums = np.zeros(len(foreign.sizes))
-    for numbers, rows in foreign.batches():
-        width = rows.shape[1] - 1
-        size = max(1, micro_batch_tokens // width)
-        losses = run_losses(model.token_losses, rows, world, size, check).reshape(-1, width)
-        for number, found in zip(numbers.tolist(), losses, strict=True):
-            shares = foreign.shares[number]
-            weighted = found[: len(shares)] * shares
-            sums += np.bincount(foreign.documents[number], weighted, minlength=len(sums))
-    return ratio_loss(sums, foreign.sizes)

@@ -1,6 +1,5 @@
 """Builds proxies from transformers config dictionaries, and counts their parameters."""
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,8 +20,6 @@ PROBE_TOKENS = 16
 JOINING = ("max_complex_pointwise_cat_inputs", "max_pointwise_cat_inputs")
 """Settings of torch's compiler, of newer versions: how many tensors it joins by computing every element as a part of each.
 None: the gradient of experts' gate, which is joined from two, then takes a third of the time, 2 to 3% of a mixture's step."""
-ROUTERS = ("DeepseekV3TopkRouter", "Glm4MoeTopkRouter")
-"""Those that choose among groups of experts, and then among the experts in them."""
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 """What configs call the tokens of the longest sequence that a model reads."""
 CHOSEN = ("num_experts_per_tok", "moe_topk", "top_k_experts")
@@ -45,13 +42,7 @@ class LanguageModel(nn.Module):
             network.set_attn_implementation(attention.WITH_SINKS)
         if experts.are_plain(network):
             network.set_experts_implementation(experts.NAME)
-        experts.send_to_chosen(network)
-        for module in network.modules():
-            # Not if accelerate has put its own forward, which fetches weights, around it.
-            kind: Any = type(module)
-            plain = kind.__name__ in ROUTERS and "forward" not in vars(module)
-            if plain and getattr(module, "num_group", 0) == 1:
-                module.__class__ = _one_group_router(kind)
+        experts.compute_sparsely(network)
         self._logit_factor = getattr(self.config, "logit_scale", None) or 1.0
         self._logit_factor /= getattr(self.config, "logits_scaling", None) or 1.0
 
@@ -134,24 +125,6 @@ def differs(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Whether those of a token [tokens, vocabulary] differ by more than bfloat16 rounds away [tokens]."""
     allowed = 1e-2 * (logits.std() + logits.abs())
     return ((logits - others).abs() > allowed).any(-1)
-
-
-@functools.cache
-def _one_group_router(theirs: type[nn.Module]) -> type[nn.Module]:
-    """A class, not a method of each router: layers whose parts have methods of their own are compiled one by one."""
-    return type("OneGroupRouter", (theirs,), {"forward": _route_within_one_group})
-
-
-def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) if there is
-    nothing to choose among groups: transformers' own sorts experts three times for it."""
-    logits = nn.functional.linear(states.flatten(0, -2).float(), router.weight.float())
-    scores = logits.sigmoid()
-    best = torch.topk(scores + router.e_score_correction_bias, router.top_k, sorted=False)
-    weights = scores.gather(1, best.indices)
-    if router.norm_topk_prob:
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    return logits, weights * router.routed_scaling_factor, best.indices
 
 
 def layers_of(network: Any) -> list[nn.Module]:

@@ -34,7 +34,6 @@ from isoloss_trainer.tokenization import (
 from isoloss_trainer.units import (
     BadDocuments,
     Preparation,
-    PreparedUnit,
     Unit,
     document_hash,
     find_units,
@@ -220,42 +219,33 @@ def _finish_domains(run: Preparation, domains: list[list[Unit]]) -> tuple[record
 def _finish_domain(
     run: Preparation, units: list[Unit]
 ) -> tuple[records.DomainData, NDArray[np.uint64]]:
-    """Put the units of a domain together; its near-duplicates are not counted yet. The sketches of what it holds
-    out go with it."""
+    """Put the units of a domain together, and write its validation files; its near-duplicates are not counted yet. The
+    sketches of what it holds out go with it."""
     source, prepared = units[0].domain, [prepare_unit(run, unit) for unit in units]
     bad = sum((part.bad for part in prepared), BadDocuments())
-    read = sum(part.documents + part.empty_documents + part.held_out for part in prepared)
-    bad.refuse_above_share(source, read)
-    domain, held_out = _domain_data(run, source, units, prepared)
+    empty = sum(part.empty_documents for part in prepared)
+    documents = sum(part.documents for part in prepared)
+    bad.refuse_above_share(source, documents + empty + sum(part.held_out for part in prepared))
+    where = f"{run.config.tokenizer}, domain {source.name}"
+    encoded, shown = write_held_out(
+        run.store, run.folder, source.name, run.tokenizer, _held_out(run, units), where
+    )
+    domain = shown.model_copy(
+        update={
+            "training": tuple(shard for part in prepared for shard in part.shards),
+            "training_documents": documents,
+            "training_tokens": sum(part.tokens for part in prepared),
+            "training_bytes": sum(part.bytes for part in prepared),
+            "bad_documents": bad.count,
+        }
+    )
     _require_enough(run.config, domain)
     facts = domain.model_dump(
         exclude={"training", "validation", "validation_lengths", "near_duplicates"}
     )
-    empty = sum(part.empty_documents for part in prepared)
     files = sum(len(unit.files) for unit in units)
     run.log.event("domain", **facts, files=files, empty_documents=empty)
-    return domain, held_out
-
-
-def _domain_data(
-    run: Preparation, source: records.DomainSource, units: list[Unit], prepared: list[PreparedUnit]
-) -> tuple[records.DomainData, NDArray[np.uint64]]:
-    """Write the domain's validation files and describe the whole domain."""
-    held_out = _held_out(run, units)
-    where = f"{run.config.tokenizer}, domain {source.name}"
-    encoded, shown = write_held_out(
-        run.store, run.folder, source.name, run.tokenizer, held_out, where
-    )
-    data = shown.model_copy(
-        update={
-            "training": tuple(shard for part in prepared for shard in part.shards),
-            "training_documents": sum(part.documents for part in prepared),
-            "training_tokens": sum(part.tokens for part in prepared),
-            "training_bytes": sum(part.bytes for part in prepared),
-            "bad_documents": sum(part.bad.count for part in prepared),
-        }
-    )
-    return data, sketches([part.tokens[:-1] for part in encoded])
+    return domain, sketches([part.tokens[:-1] for part in encoded])
 
 
 def write_held_out(

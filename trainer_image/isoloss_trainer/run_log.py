@@ -117,16 +117,11 @@ def _number(text: str) -> float:
 # ------------------------------------------------------------------------------------------ figures
 
 
-Figures = dict[str, float | None]
-"""Of the steps since the last ones, by name; None: unknown. Loss and gradient norm (before clipping) are means over these
-steps, tokens_per_second is of all processes together without evaluations, mfu in the PaLM convention, utilisation of what
-is executed, without what the causal mask hides (as `isoloss plan --utilisation` takes it), peak_memory_bytes of this
-process."""
-
-
-def known(figures: Figures) -> dict[str, float]:
-    """Those that are."""
-    return {name: value for name, value in figures.items() if value is not None}
+Figures = dict[str, float]
+"""Of the steps since the last ones, by name, without what is unknown. Loss and gradient norm (before clipping) are means
+over these steps, tokens_per_second is of all processes together without evaluations, mfu in the PaLM convention,
+utilisation of what is executed, without what the causal mask hides (as `isoloss plan --utilisation` takes it),
+peak_memory_bytes of this process."""
 
 
 def in_words(figures: Figures, tokens: int, wanted: int) -> str:
@@ -142,8 +137,8 @@ def in_words(figures: Figures, tokens: int, wanted: int) -> str:
         "utilisation": "executed {:.1%}",
         "peak_gib": "peak memory {:.2f} GiB",
     }
-    found = known(figures)
-    found |= {"share": min(1.0, tokens / wanted), "peak_gib": found["peak_memory_bytes"] / 2**30}
+    peak = figures["peak_memory_bytes"] / 2**30
+    found = {**figures, "share": min(1.0, tokens / wanted), "peak_gib": peak}
     return "  ".join(form.format(found[name]) for name, form in forms.items() if name in found)
 
 
@@ -175,7 +170,7 @@ class Meter:
         self._losses, self._norms = [], []
         rate = (tokens - self._tokens) / max(seconds - self._seconds, 1e-9)
         self.start(tokens, seconds)
-        return {
+        found = {
             "step": step,
             "loss": self._loss,
             "gradient_norm": self._norm,
@@ -185,6 +180,7 @@ class Meter:
             "utilisation": self._share(rate, self._flops.executed),
             "peak_memory_bytes": peak_memory_bytes(self._world),
         }
+        return {name: value for name, value in found.items() if value is not None}
 
     def _share(self, rate: float, flops: float | None) -> float | None:
         return None if self._peak is None or flops is None else rate * flops / self._peak
@@ -351,14 +347,13 @@ class RunLog:
         if not self._log.is_due:
             return
         task = self._attempt.task
-        found = self._meter.figures(
+        figures = self._meter.figures(
             state.step,
             tokens,
             self._learner.learning_rate(tokens),
             self._stopwatch.seconds_without("evaluation"),
         )
-        words = in_words(found, tokens, task.tokens)
-        figures = known(found)
+        words = in_words(figures, tokens, task.tokens)
         self._log.progress("train", tokens, task.tokens, words=words, **figures)
         curves = {f"train/{name}": value for name, value in figures.items()}
         self._recorder.record(tokens, curves)

@@ -1,10 +1,11 @@
 """Loads a tokenizer from a Hugging Face directory, with a digest of its behaviour by which equal
 tokenizers of two checkpoints are recognised."""
 
+import functools
 import json
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -339,20 +340,11 @@ class Losing:
         is no normalizer."""
         if self._normalizer is None:
             return None
-        counts = Counter(text)
-        canonical = {character: _canonical(character) for character in counts}
-        groups: dict[str, Counter[str]] = {}
-        for character, count in counts.items():
-            group = groups.setdefault(self._form(character), Counter())
-            group[canonical[character]] += count
-        rare = {
-            character
-            for form, group in groups.items()
-            for character in group
-            if not form or character != group.most_common(1)[0][0]
-        }
-        marks = {character: form in rare for character, form in canonical.items()}
-        marked = np.array([marks[each] for each in text], dtype=np.bool_)
+        groups: dict[str, Counter[str]] = defaultdict(Counter)
+        for character, count in Counter(text).items():
+            groups[self._form(character)][_canonical(character)] += count
+        kept = {group.most_common(1)[0][0] for form, group in groups.items() if form}
+        marked = np.array([_canonical(each) not in kept for each in text], dtype=np.bool_)
         for found in re.finditer("  +", text) if self._joins_spaces else ():
             marked[found.start() + 1 : found.end()] = True
         return marked
@@ -366,7 +358,9 @@ class Losing:
         return self._forms[part]
 
 
+@functools.cache
 def _canonical(text: str) -> str:
+    """Without forms of one character that NFKC unites, and with a space for white space of any kind."""
     return re.sub(r"\s", " ", unicodedata.normalize("NFKC", text.replace("▁", " ")))
 
 
