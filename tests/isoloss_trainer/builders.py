@@ -1,7 +1,7 @@
 """Small corpora, tokenizers and tasks for the trainer's tests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -268,3 +268,32 @@ class StopAfter(Interruption):
     @requested.setter
     def requested(self, value: bool) -> None:
         """The base class sets it to False; nothing else does."""
+
+
+class Gone(Exception):
+    """The node was lost."""
+
+
+def at_write(
+    monkeypatch: pytest.MonkeyPatch, number: int, fault: Callable[[int], object]
+) -> list[str]:
+    """What is written and removed from now on, by its path; `fault` is called before the `number`-th of them and all that follow, with
+    how many there were."""
+    written: list[str] = []
+
+    def faulty(original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(store: Store, path: str, *rest: Any) -> Any:
+            written.append(path)
+            if len(written) >= number:
+                fault(len(written) - number)
+            return original(store, path, *rest)
+
+        return write
+
+    for name in ("write", "write_if", "remove"):
+        monkeypatch.setattr(Store, name, faulty(getattr(Store, name)))
+    return written
+
+
+def is_lost(*_: object) -> None:
+    raise Gone

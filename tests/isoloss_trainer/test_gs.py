@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isoloss_contract.store import NotFound, Store
+from isoloss_contract.store import Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer.builders import (
@@ -35,22 +35,6 @@ def copy(folder: Path, store: Store) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             store.write(str(path.relative_to(folder)), path.read_bytes())
-
-
-@pytest.mark.usefixtures("bucket")
-def test_the_store_distinguishes_present_and_absent_objects() -> None:
-    store = Store("gs://lab/folder")
-    store.write("a/b.json", b"{}")
-    assert (store.read("a/b.json"), store.names(""), store.names("a")) == (
-        b"{}",
-        ["a"],
-        ["b.json"],
-    )
-    assert not store.exists("a/c.json")
-    with pytest.raises(NotFound, match="gs://lab/folder/a/c"):
-        store.read("a/c.json")
-    store.remove("a")
-    assert store.names("") == []
 
 
 @pytest.mark.usefixtures("bucket")

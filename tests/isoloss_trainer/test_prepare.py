@@ -3,10 +3,13 @@
 import codecs
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +62,10 @@ from isoloss_trainer.units import (
 from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.builders import (
     END,
+    Gone,
     StopAfter,
+    at_write,
+    is_lost,
     make_tokenizer,
     prepare_task,
     quiet,
@@ -961,24 +967,6 @@ def test_units_of_a_tokenizer_that_was_replaced_meanwhile_are_made_anew(
     assert manifest.digest == straight.digest
 
 
-def _dies(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
-def test_what_an_attempt_killed_after_the_manifest_left_is_removed_by_the_next(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = prepare_task(uri(corpus), uri(tmp_path))
-    with monkeypatch.context() as killed:
-        killed.setattr(Store, "remove", _dies)
-        with pytest.raises(KeyboardInterrupt):
-            run(task)
-    units = tmp_path / "data" / task.config.key / "units"
-    assert units.exists()
-    assert prepare(task, corpus, Interruption(), quiet()).startswith("already prepared")
-    assert not units.exists()
-
-
 def _shards(store: Path) -> set[str]:
     return {path.name for path in store.glob("data/*/text/train-*")}
 
@@ -988,26 +976,27 @@ def _named(manifest: DataManifest) -> set[str]:
     return {Path(path).name for shard in shards for path in (shard, windows_path(shard))}
 
 
-@pytest.fixture
-def killed_in_a_unit(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepareTask:
-    """The only file of a corpus was replaced by an equal one after an attempt had died over it."""
-    source, store = tmp_path / "a.jsonl", tmp_path / "store"
-    write_json_lines(source, documents(80))
-    task = domain_task(corpus, store, f"{uri(tmp_path)}/*.jsonl")
-    with monkeypatch.context() as killed:
-        killed.setattr(Store, "write_record", _dies)
-        with pytest.raises(KeyboardInterrupt):
-            run(task)
-    assert _shards(store)
-    os.utime(source, (1, 1))
-    return task
-
-
-def test_shards_of_a_file_that_was_replaced_before_its_unit_was_done_are_removed(
-    killed_in_a_unit: PrepareTask, tmp_path: Path
+def test_a_preparation_killed_at_any_write_ends_the_same_and_leaves_nothing_beside(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = run(killed_in_a_unit)
-    assert _shards(tmp_path / "store") == _named(manifest)
+    """Though a file was replaced by an equal one meanwhile, whose unit has another name."""
+    in_units(tmp_path, monkeypatch, 2)
+    store, pattern = tmp_path / "store", f"{uri(tmp_path)}/*.jsonl"
+    digest = run(domain_task(corpus, tmp_path / "other", pattern)).digest
+    task, written = domain_task(corpus, store, pattern), [""]
+    for number in itertools.count(1):
+        with monkeypatch.context() as killed, suppress(Gone):
+            written = at_write(killed, number, is_lost)
+            run(task)
+        if len(written) < number:
+            break
+        os.utime(tmp_path / "00.jsonl", (number, number))
+        manifest = run(task)
+        assert manifest.digest == digest, written
+        assert _shards(store) == _named(manifest), written
+        assert not list(store.glob("data/*/units")), written
+        shutil.rmtree(store)
+    assert number > 10
 
 
 def test_a_manifest_that_another_job_has_written_stays_and_so_do_its_shards(

@@ -57,8 +57,11 @@ from tests.isoloss_trainer.builders import (
     MIXTURE,
     QWEN3_MOE,
     SEQUENCE_LENGTH,
+    Gone,
+    at_write,
     attempt,
     documents,
+    is_lost,
     make_tokenizer,
     part_of,
     quiet,
@@ -839,35 +842,6 @@ def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
 
 
 # ------------------------------------------------------------------------------ at any write
-
-
-class Gone(Exception):
-    """The node was lost."""
-
-
-def at_write(
-    monkeypatch: pytest.MonkeyPatch, number: int, fault: Callable[[int], object]
-) -> list[str]:
-    """What is written and removed from now on, by its path; `fault` is called before the `number`-th of them and all that follow, with
-    how many there were."""
-    written: list[str] = []
-
-    def faulty(original: Callable[..., Any]) -> Callable[..., Any]:
-        def write(store: Store, path: str, *rest: Any) -> Any:
-            written.append(path)
-            if len(written) >= number:
-                fault(len(written) - number)
-            return original(store, path, *rest)
-
-        return write
-
-    for name in ("write", "write_if", "remove"):
-        monkeypatch.setattr(Store, name, faulty(getattr(Store, name)))
-    return written
-
-
-def is_lost(*_: object) -> None:
-    raise Gone
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -2,7 +2,6 @@
 
 import hashlib
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +11,14 @@ from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import PointResult, TrainTask
 from isoloss_contract.store import BadRecord, Store
 from isoloss_contract.trajectories import read_finished
-from isoloss_trainer.termination import Interrupted, Interruption
-from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import quiet, stop_during_step
+from isoloss_trainer.termination import Interrupted
+from tests.isoloss_trainer.builders import stop_during_step
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.trained import run
 from tests.support.ledgers import write_ledger
 
 SHORT_TOKENS, LONG_TOKENS = 1300, 2048
 """The first is no scheduled evaluation: its run ends with a row that the longer one lacks."""
-
-
-def finished(task: TrainTask) -> PointResult:
-    train(task, Path("/nonexistent"), Interruption(), quiet())
-    return Store(task.store_uri).read_record(layout.point_result(task.point.key), PointResult)
 
 
 def write_sweep(store: Store, task: TrainTask, result: PointResult, name: str) -> None:
@@ -53,11 +47,11 @@ def test_a_longer_run_changes_nothing_of_what_a_shorter_ones_reader_sees(
 ) -> None:
     store = prepared.store
     short = prepared.train_task(tokens=SHORT_TOKENS)
-    first = finished(short)
+    first = run(short)
     write_sweep(store, short, first, "short")
     before = sweep_runs(open_sweep(f"{store.uri}/sweeps/short")).runs
     long = prepared.train_task(tokens=LONG_TOKENS)
-    second = finished(long)
+    second = run(long)
     write_sweep(store, long, second, "long")
 
     assert first.trajectory_sha256 != second.trajectory_sha256
@@ -79,10 +73,10 @@ def test_while_the_longer_run_lasts_the_shorter_ones_reader_sees_its_own_rows(
     prepared: Prepared,
 ) -> None:
     short = prepared.train_task(tokens=SHORT_TOKENS)
-    first = finished(short)
+    first = run(short)
     long = prepared.train_task(tokens=LONG_TOKENS)
     with stop_during_step(3) as interruption, pytest.raises(Interrupted):
-        train(long, Path("/nonexistent"), interruption, quiet())
+        run(long, interruption)
     rows = read_finished(prepared.store, short.point.key, first.trajectory_sha256)
     assert rows[-1].tokens == first.tokens
 
@@ -90,7 +84,7 @@ def test_while_the_longer_run_lasts_the_shorter_ones_reader_sees_its_own_rows(
 def test_a_changed_trajectory_is_refused(prepared: Prepared) -> None:
     store = prepared.store
     task = prepared.train_task(tokens=512)
-    result, key = finished(task), task.point.key
+    result, key = run(task), task.point.key
     path = layout.finished_trajectory(key, result.trajectory_sha256)
     assert hashlib.sha256(store.read(path)).hexdigest() == result.trajectory_sha256
     store.write(path, store.read(path)[:-10])

@@ -19,9 +19,8 @@ from safetensors import SafetensorError, safe_open
 
 from isoloss_contract import model_settings
 from isoloss_contract.json_text import RepeatedKey, read_json
-from isoloss_contract.store import Store
 from isoloss_trainer import attention, block_scales
-from isoloss_trainer.hub import hub_snapshot, is_hub_name
+from isoloss_trainer.hub import directory
 from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, differs, load_model_class, longest_sequence
@@ -82,11 +81,9 @@ def fetch_directory(uri: str, scratch: Path, fetched: Fetched = lambda _: None) 
     match FILES, of weights those that are loaded. Raises BadData(NotACheckpoint), and what `fetched` raises between two
     parts of a file.
     """
-    if is_hub_name(uri):
-        return hub_snapshot(uri, FILES)
-    if uri.startswith(LOCAL):
-        return Path(uri.removeprefix(LOCAL))
-    store, folder = Store(uri, PATIENT), scratch / "checkpoint"
+    store, folder = directory(uri, FILES, PATIENT), scratch / "checkpoint"
+    if store.uri.startswith(LOCAL):
+        return Path(store.uri.removeprefix(LOCAL))
     # Files of another checkpoint would be read as part of this one.
     shutil.rmtree(folder, ignore_errors=True)
     size = 0
