@@ -1,6 +1,6 @@
 """Sequential search against training everything.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--sweeps N] [--jobs 1] [--seeds 2] [--draw 0] [--parallelism 16]
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--sweeps N] [--jobs 1] [--seeds 2] [--draw 0] [--parallelism 16] [--targets]
 
 Sweeps are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
 remain) and synthetic surfaces with trajectories and noise. Both are charged for the tokens that they
@@ -29,7 +29,7 @@ from itertools import islice
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
-from benchmarks.search import scores, strategies
+from benchmarks.search import scores, strategies, targets
 from benchmarks.search.published import replay, replayed_sweeps
 from benchmarks.search.sweeps import KnownSweep, synthetic_sweeps
 from isoloss.laws import FitOptions
@@ -101,7 +101,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="synthetic sweeps of each kind")
     parser.add_argument("--draw", type=int, default=0, help="another draw of windows and seeds")
     parser.add_argument("--parallelism", type=int, default=JOBS, help="Jobs of a sweep at a time")
+    parser.add_argument("--targets", action="store_true", help="what targets are worth, instead")
     given = parser.parse_args()
+    if given.targets:
+        with ProcessPoolExecutor(given.jobs) as pool:
+            print("\n".join(targets.table(pool, given.seeds)))
+        return 0
     judged = partial(compare, jobs=given.parallelism)
     code = tell_missing(given.data)
     if given.quick:

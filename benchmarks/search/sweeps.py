@@ -127,6 +127,8 @@ STOPS = (0.1, 0.3, 0.6)
 SIZES = (5e7, 1e8, 2e8, 4e8, 8e8)
 TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)
 SURFACES = ("scattered", "soft", "skewed", "drifting")
+FAR_SURFACES = (*SURFACES, "bending", "turning", "following")
+"""Those that are asked far away as well."""
 
 
 def synthetic_surface(shape: str, seed: int) -> Valley:
@@ -150,7 +152,7 @@ def synthetic_sweeps(seeds: Iterable[int]) -> Iterator[SyntheticSweep]:
 
 def synthetic_sweep(shape: str, noise: float, count: int, seed: int) -> SyntheticSweep:
     """One grid for all sizes, as users give it: about the middle size's optimum, or moved away from it."""
-    rng = np.random.default_rng([seed, count, round(1e4 * noise), SURFACES.index(shape)])
+    rng = np.random.default_rng([seed, count, round(1e4 * noise), FAR_SURFACES.index(shape)])
     truth = synthetic_surface(shape, seed)
     n, d = SIZES[-count:], TOKENS[-count:]
     lines = int(rng.integers(3, 6))

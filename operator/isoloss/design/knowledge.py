@@ -62,6 +62,10 @@ class Outlook:
     nats: float
     """The same as loss."""
 
+    def times(self, factor: float) -> Outlook:
+        """If so many times as much was lost."""
+        return Outlook(factor * self.covariance, factor * self.wasted, factor * self.nats)
+
     def factors(self) -> tuple[float, float]:
         """By what factor learning rate and batch size may be off on either side, at the level of intervals."""
         reach = NormalDist().inv_cdf(0.5 + FitOptions().interval / 2)

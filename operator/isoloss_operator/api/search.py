@@ -59,6 +59,6 @@ class Search(ApiType):
     extend_grid: ExtendGrid = ExtendGrid()
     """Points that Sequential may add if an optimum is on the edge of a grid."""
     target: SearchTarget | None = None
-    """What Sequential weighs its costs against. When absent, a run of 40 times the compute of the largest size's."""
+    """What Sequential weighs its costs against. When absent, a run of 200 times the compute of the largest size's."""
     placement: SearchPlacement = SearchPlacement()
     """First points of sizes that have no grid."""

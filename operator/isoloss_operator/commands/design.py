@@ -26,7 +26,7 @@ from isoloss_operator.planning.flops import (
     token_flops,
 )
 from isoloss_operator.planning.models import model_shape, parameter_counts
-from isoloss_operator.planning.search_cost import expected_share
+from isoloss_operator.planning.search_cost import MEASURED_TARGET, expected_share
 
 LARGEST_SHARE: Final = 0.25
 """Share of the checkpoint's active parameters that the largest proxy may have."""
@@ -147,6 +147,11 @@ class Design:
     def extrapolation(self) -> float:
         """FLOPs of the planned run over those of a run of the largest proxy: what the laws have to bridge at least."""
         return self.target.flops / max(run.flops for run in self.runs)
+
+    @property
+    def searched_target(self) -> Target | None:
+        """That a search is told; None: the one that it has of its own, of which a nearer run would let it train too little."""
+        return self.target if self.extrapolation > MEASURED_TARGET else None
 
     @property
     def tokens_per_parameter(self) -> float:
@@ -312,7 +317,8 @@ class _Comparison:
         sizes = [(float(run.size.active), float(run.tokens)) for run in runs]
         evidence = [self._of_size(run, lines) for run in runs]
         known = Knowledge.of_evidence(self.setting, sizes, evidence, self.centre)
-        share = expected_share(lines) if self.searches else 1.0
+        factor = self.target.flops / max(run.flops for run in runs)
+        share = expected_share(lines, max(factor, MEASURED_TARGET)) if self.searches else 1.0
         points = share * lines**2
         return Design(
             runs=tuple(runs),

@@ -26,6 +26,10 @@ def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
     print_sizes(planned, pace, cost)
     print_placed(planned.placed)
+    first = planned.first_step
+    if first is not None and first.stop is not None and first.least_flops is None:
+        _say(f"Nothing would be trained ({first.stop}): {ENDINGS[first.stop]}.")
+        return
     print_search(planned)
     print_budget(planned, pace)
     print_elapsed(planned.elapsed(pace), planned.sizes)
@@ -184,8 +188,6 @@ def print_search(planned: Planned) -> None:
             f"Nothing would be trained: a search takes at least {least}, more than spec.budget.{field} has. It would end "
             "with BudgetExhausted: raise the budget above that."
         )
-    elif first.stop is not None:
-        _say(f"Nothing would be trained ({first.stop}): {ENDINGS[first.stop]}.")
 
 
 def print_budget(planned: Planned, pace: Pace) -> None:

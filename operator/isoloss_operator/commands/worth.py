@@ -20,6 +20,7 @@ from isoloss.usual import PUBLISHED_WASTE, USUAL_STEP
 from isoloss_operator.commands.costs import Planned
 from isoloss_operator.commands.design import Design
 from isoloss_operator.planning.points import by_size, plan_points
+from isoloss_operator.planning.search_cost import expected_loss
 
 OUTLIER_FREE = "if its grids are about the optima"
 """What every outlook of a manifest rests on."""
@@ -44,6 +45,7 @@ def outlooks(found: Planned, target: Target) -> Outlooks | None:
         return None
     expected = found.flops if found.search is None else found.search.expected_flops
     per_flop = expected / sum(size.flops for size in sizes)
+    loss = 1.0 if found.search is None else expected_loss(found.search.target_factor)
     cost = expected / target.flops
     changed = {
         "one more size": [*sizes, _further(sizes)],
@@ -54,8 +56,8 @@ def outlooks(found: Planned, target: Target) -> Outlooks | None:
     changes = {}
     for words, each in changed.items():
         flops = per_flop * sum(size.flops for size in each)
-        changes[words] = (flops / target.flops - cost, _outlook(each, target))
-    return Outlooks(target, cost, _outlook(sizes, target), changes)
+        changes[words] = (flops / target.flops - cost, _outlook(each, target).times(loss))
+    return Outlooks(target, cost, _outlook(sizes, target).times(loss), changes)
 
 
 @dataclass(frozen=True)

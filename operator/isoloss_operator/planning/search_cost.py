@@ -37,8 +37,21 @@ MEASURED: Final = (
     MeasuredShare(lines=5, sweeps=85, mean=0.18, worst=0.28, at_work=(1.0, 1.8, 2.9, 4.1, 4.6)),
 )
 """On 1 December 2026, by `make bench-search`, FLOPs as asked for: docs/evidence/search.md, by grid size."""
-MEASURED_TARGET: Final = 40.0
+MEASURED_TARGET: Final = 200.0
 """Times the compute of the largest size's runs, for which searches without a target are (isoloss/search/plan.py)."""
+SHARE_BY_TARGET: Final = {
+    40: 0.45,
+    100: 0.71,
+    200: 1.0,
+    500: 1.57,
+    1000: 1.95,
+    2500: 2.9,
+    5000: 3.6,
+}
+"""Shares for other targets over those for MEASURED_TARGET, the same for all grids: 126 synthetic sweeps of `make bench-search
+ARGS=--targets`."""
+LOSS_BY_TARGET: Final = {40: 2.0, 100: 1.4, 200: 1.0}
+"""What answers of a search lose at its target, over those of the whole grids; there, too."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class SearchEstimate:
     added_flops: float
     """FLOPs of as many points of the most expensive size as may be added."""
     max_added_points: int
-    target_factor: float = MEASURED_TARGET
+    target_factor: float
     """The target's FLOPs over those of the most expensive point."""
 
     @property
@@ -72,7 +85,19 @@ class SearchEstimate:
     @property
     def expected_flops(self) -> float:
         """The mean measured share of each size's grid."""
+        return self._by_target * self._measured_flops
+
+    @property
+    def _measured_flops(self) -> float:
+        """Expected for a target of MEASURED_TARGET."""
         return sum(size.flops * size.measured.mean for size in self.sizes)
+
+    @property
+    def _by_target(self) -> float:
+        """What the target makes of that."""
+        return min(
+            _at(SHARE_BY_TARGET, self.target_factor), self.worst_flops / self._measured_flops
+        )
 
     @property
     def worst_flops(self) -> float:
@@ -82,7 +107,7 @@ class SearchEstimate:
     def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
         """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
         takes with one Job at a time."""
-        return sum(
+        return self._by_target * sum(
             one_by_one[size.name] * size.measured.mean / size.measured.jobs_at_work(parallelism)
             for size in self.sizes
         )
@@ -97,18 +122,25 @@ class SearchEstimate:
             for _, each in sorted(used.items())
         )
         nearest = ", the nearest grids to these" if any(s.is_beyond for s in self.sizes) else ""
-        measured = f"Measured on published and synthetic sweeps ({shares}{nearest})."
-        if self.target_factor <= 2 * MEASURED_TARGET:
-            return measured
         return (
-            f"{measured} Expect more: they were for targets of {MEASURED_TARGET:.0f} times the largest point, and search.target is "
-            f"{number(self.target_factor, 2)} times. One of 200 trained half as much again, one of 1,000 nearly the whole grid."
+            f"Measured on published and synthetic sweeps ({shares}{nearest}) for a target of {MEASURED_TARGET:.0f} times the "
+            f"largest point; this one is {number(self.target_factor, 2)} times."
         )
 
 
-def expected_share(lines: int) -> float:
-    """FLOPs of a search over those of its whole grid, on average, of grids of so many lines."""
-    return _measured(lines).mean
+def expected_share(lines: int, target_factor: float) -> float:
+    """FLOPs of a search over those of its whole grid, on average, of grids of so many lines; see SearchEstimate.target_factor."""
+    return _measured(lines).mean * _at(SHARE_BY_TARGET, target_factor)
+
+
+def expected_loss(target_factor: float) -> float:
+    """What the answer of a search loses at its target, over that of the whole grids; see SearchEstimate.target_factor."""
+    return _at(LOSS_BY_TARGET, target_factor)
+
+
+def _at(measured: Mapping[int, float], target_factor: float) -> float:
+    logs = np.log(list(measured))
+    return float(np.interp(math.log(target_factor), logs, list(measured.values())))
 
 
 def _measured(lines: float) -> MeasuredShare:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from isoloss.design import Target
+from isoloss.formatting import number
 from isoloss.search.plan import TARGET
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.search_cost import (
@@ -89,11 +90,25 @@ def test_a_grid_of_a_size_that_was_not_measured_says_so(lines: int) -> None:
     assert "the nearest grids to these" in estimate(lines)[0].basis
 
 
-@pytest.mark.parametrize(("times", "warns"), [(None, False), (50.0, False), (300.0, True)])
-def test_a_target_far_beyond_the_measured_one_says_that_more_is_trained(times, warns) -> None:
+@pytest.mark.parametrize(
+    ("times", "of_measured"),
+    [(None, 1.0), (200.0, 1.0), (1000.0, 1.95), (316.23, 1.29), (1e6, 3.6), (1.0, 0.45)],
+)
+def test_the_larger_the_target_the_more_is_expected_to_be_trained(times, of_measured) -> None:
     assert MEASURED_TARGET == TARGET
-    _, points = estimate(3)
+    default, points = estimate(5)
     dearest = max(point.flops for point in points)
-    target = times and Target(1e9, times * dearest / 6e9)
-    found = search_estimate(points, 4, target or None)
-    assert ("search.target is 300 times" in found.basis) is warns
+    found = search_estimate(points, 4, times and Target(1e9, times * dearest / 6e9))
+    of_default = found.expected_flops / default.expected_flops
+    assert of_default == pytest.approx(of_measured, abs=0.01)
+    one_by_one = {size.name: 1.0 for size in found.sizes}
+    assert found.elapsed(one_by_one, 4) == pytest.approx(
+        of_default * default.elapsed(one_by_one, 4)
+    )
+    assert f"this one is {number(times or 200.0, 2)} times" in found.basis
+
+
+def test_no_search_is_expected_to_cost_more_than_at_worst() -> None:
+    _, points = estimate(3)
+    found = search_estimate(points, 0, Target(1e12, 1e14))
+    assert found.expected_flops == pytest.approx(found.worst_flops)
