@@ -27,20 +27,12 @@ NUMBER = struct.Struct("=i")
 PROJECT = Path(__file__).parents[2]
 
 
-class WarmProcess:
+class Process:
     """What subprocess.Popen tells of a process and does to it."""
 
-    def __init__(self, connection: socket.socket, arguments: Sequence[str]) -> None:
-        self._connection = connection
-        self.args = list(arguments)
-        self.returncode: int | None = None
-        self.pid = self._read()
-
-    def _read(self) -> int:
-        content = self._connection.recv(NUMBER.size, socket.MSG_WAITALL)
-        if len(content) < NUMBER.size:
-            raise RuntimeError("the process that others are forked from has died")
-        return int(NUMBER.unpack(content)[0])
+    args: list[str]
+    pid: int
+    returncode: int | None = None
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -54,10 +46,8 @@ class WarmProcess:
         return code
 
     def _exit_code(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
-            self.returncode = self._read()
-            self._connection.close()
-        return self.returncode
+        """None after so many seconds; without a timeout it waits."""
+        raise NotImplementedError
 
     def send_signal(self, number: int) -> None:
         """Signal it, unless it was seen to end."""
@@ -71,6 +61,27 @@ class WarmProcess:
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+class WarmProcess(Process):
+    """One that WarmPython started, in the process that asked for it."""
+
+    def __init__(self, connection: socket.socket, arguments: Sequence[str]) -> None:
+        self._connection = connection
+        self.args = list(arguments)
+        self.pid = self._read()
+
+    def _read(self) -> int:
+        content = self._connection.recv(NUMBER.size, socket.MSG_WAITALL)
+        if len(content) < NUMBER.size:
+            raise RuntimeError("the process that others are forked from has died")
+        return int(NUMBER.unpack(content)[0])
+
+    def _exit_code(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
+            self.returncode = self._read()
+            self._connection.close()
+        return self.returncode
 
 
 class WarmPython:
@@ -220,11 +231,11 @@ def run_as_main(arguments: Sequence[str]) -> NoReturn:
     os._exit(code)
 
 
-class ForkedProcess:
+class ForkedProcess(Process):
     """In a process that WarmPython started, what subprocess.Popen is elsewhere: as `python *command[1:]`."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        self.returncode: int | None = None
+        self.args = list(command)
         ends = {signal.SIGTERM, signal.SIGINT}
         # A signal that comes before the child has handlers of its own ends it, as it ends a Python that starts.
         kept = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
@@ -238,26 +249,8 @@ class ForkedProcess:
             os.environ.update(env)
             run_as_main(command[1:])
 
-    def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
-        return self._ended(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        """The exit code."""
-        return self._ended(0)
-
-    def _ended(self, options: int) -> int | None:
+    def _exit_code(self, timeout: float | None) -> int | None:
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, options)
+            pid, status = os.waitpid(self.pid, 0 if timeout is None else os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
-
-    def terminate(self) -> None:
-        """SIGTERM."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
