@@ -17,7 +17,7 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.points import PlannedPoint, place_sizes, plan_points, prepare_config
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.ledgers import read_back
-from tests.support.models import example_model
+from tests.support.models import two_domains, two_sizes
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"
@@ -32,23 +32,9 @@ def sweep_spec(**changes: Any) -> dict[str, Any]:
         "data": {
             "tokenizer": f"{STORE}/tokenizer",
             "sequenceLength": 128,
-            "domains": [
-                {"name": "general", "uri": f"{STORE}/corpus/general/*.jsonl", "weight": 82},
-                {"name": "math", "uri": f"{STORE}/corpus/math/*.jsonl", "weight": 18},
-            ],
+            "domains": two_domains(f"{STORE}/corpus"),
         },
-        "proxies": [
-            {
-                "name": "tiny",
-                "model": {"config": example_model("dense-tiny")},
-                "tokens": 1_000_000,
-            },
-            {
-                "name": "small",
-                "model": {"config": example_model("dense-small")},
-                "tokens": 2_000_000,
-            },
-        ],
+        "proxies": two_sizes(1_000_000),
         "grid": {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]},
         "evaluation": {"firstTokens": 10_000},
         "parallelism": 3,

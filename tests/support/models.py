@@ -1,4 +1,7 @@
-"""Models by name: the shapes that crds/examples gives as configurations, and a mixture of experts of toy size."""
+"""Models by name: the shapes that crds/examples gives as configurations, and a mixture of experts of toy size.
+
+And the domains and sizes of small sweeps.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -41,6 +44,26 @@ def example_model(name: str, vocabulary: int | None = None) -> dict[str, Any]:
     """The transformers configuration of one of SHAPES and TOYS, with another vocabulary if one is given."""
     config = {**_configs()[name]}
     return config if vocabulary is None else {**config, "vocab_size": vocabulary}
+
+
+def two_domains(corpus: str) -> list[dict[str, Any]]:
+    """Below this URI."""
+    return [
+        {"name": name, "uri": f"{corpus}/{name}/*.jsonl", "weight": weight}
+        for name, weight in (("general", 82), ("math", 18))
+    ]
+
+
+def two_sizes(tokens: int, vocabulary: int | None = None) -> list[dict[str, Any]]:
+    """The smaller one trains so many tokens, the larger one twice as many."""
+    return [
+        {
+            "name": name,
+            "model": {"config": example_model(f"dense-{name}", vocabulary)},
+            "tokens": times * tokens,
+        }
+        for times, name in enumerate(("tiny", "small"), 1)
+    ]
 
 
 @cache

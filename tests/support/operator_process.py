@@ -19,7 +19,7 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import looks, wait_until
-from tests.support.models import example_model
+from tests.support.models import two_domains, two_sizes
 from tests.support.synthetic_trainer import VOCABULARY
 from tests.support.warm_operator import DRAWS, LOG
 from tests.support.warm_python import WarmProcess, WarmPython
@@ -365,23 +365,9 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
             "data": {
                 "tokenizer": f"{source}/tokenizer",
                 "sequenceLength": 128,
-                "domains": [
-                    {"name": "general", "uri": f"{source}/general/*.jsonl", "weight": 82},
-                    {"name": "math", "uri": f"{source}/math/*.jsonl", "weight": 18},
-                ],
+                "domains": two_domains(source),
             },
-            "proxies": [
-                {
-                    "name": "tiny",
-                    "model": {"config": example_model("dense-tiny", VOCABULARY)},
-                    "tokens": 4_000_000,
-                },
-                {
-                    "name": "small",
-                    "model": {"config": example_model("dense-small", VOCABULARY)},
-                    "tokens": 8_000_000,
-                },
-            ],
+            "proxies": two_sizes(4_000_000, VOCABULARY),
             "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},
             "training": {"precision": "Float32"},
