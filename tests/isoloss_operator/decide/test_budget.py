@@ -98,43 +98,30 @@ def test_a_succeeded_job_without_a_usable_result_has_cost_what_it_reported() -> 
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
-def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: bool) -> None:
+@pytest.mark.parametrize("pods", [(), (FIRST.key,)], ids=["it is gone", "its pod still ends"])
+def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(
+    is_dropped: bool, pods: tuple[str, ...]
+) -> None:
     """Also where an edit drops its point in the same moment. Another sweep's report costs this one nothing."""
-    half = progress(FIRST, FIRST.tokens // 2)
-    gone = training(jobs=())
+    gone = training(jobs=(), orphaned_pods=pods)
     gone = without_first_rate(gone) if is_dropped else gone
     assert FIRST.key in sweep_reads(gone, frozenset({FIRST.key})).progress
     assert FIRST.key not in sweep_reads(gone, frozenset()).progress
-    plan = decide_sweep(world := replace(gone, progress={FIRST.key: half}))
+    plan = decide_sweep(world := replace(gone, progress=HALF))
     assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2) > 0
     (record,) = [r for r in (*ledger_of(plan).points, *ledger_of(plan).former) if r.attempts.ended]
     assert (record.attempts.interruptions, record.attempts.charged) == (1, {})
     assert told(known(world)) == told(world), "it is counted once"
     again = [request for request in plan.create if request.labels[LABEL_KEY] == FIRST.key]
-    assert [each.attempt for each in again] == ([] if is_dropped else [2])
-    other = half.model_copy(
-        update={"claimant": half.claimant.model_copy(update={"sweep_uid": "another"})}
+    assert [each.attempt for each in again] == ([] if is_dropped or pods else [2])
+    theirs = HALF[FIRST.key].model_copy(
+        update={"claimant": Claimant(sweep_uid="another", attempt=1)}
     )
-    assert decide_sweep(replace(gone, progress={FIRST.key: other})).status.spent_flops == "0"
-
-
-def test_a_job_that_is_deleted_by_hand_has_cost_that_while_its_pod_still_ends() -> None:
-    """An edit may drop its point before the pod is gone."""
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    ending = training(jobs=(), orphaned_pods=(FIRST.key,))
-    for world in (ending, without_first_rate(ending)):
-        assert FIRST.key in sweep_reads(world, frozenset({FIRST.key})).progress
-        spent = spent_in(decide_sweep(replace(world, progress=half)))
-        assert spent == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
-
-
-def test_a_job_deleted_by_hand_once_it_had_its_result_has_cost_what_that_took() -> None:
-    whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
-    own = result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))
-    plan = decide_sweep(training(jobs=(), progress=whole, results={FIRST.key: own}))
-    record = ledger_of(plan).points[0]
-    assert record.spent.flops == six_nd(FIRST.proxy.parameters, FIRST.tokens)
-    assert (record.attempts.ended, record.attempts.last_failure) == (1, "")
+    assert told(replace(gone, progress={FIRST.key: theirs})) == 0
+    if not is_dropped:
+        record = ledger_of(decide_sweep(replace(gone, progress=WHOLE, results=OWN))).points[0]
+        assert record.spent.flops == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+        assert (record.attempts.ended, record.attempts.last_failure) == (1, "")
 
 
 def spent_in(plan: SweepPlan) -> float:

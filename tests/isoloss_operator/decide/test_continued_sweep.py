@@ -84,16 +84,6 @@ def said(plan: SweepPlan) -> tuple[str, str]:
 # -------------------------------------------------------------------------------- continued sizes
 
 
-def test_every_job_of_a_continued_size_starts_from_the_checkpoint_as_it_is() -> None:
-    plan = decide_sweep(world(ON_A_GRID))
-    assert len(plan.create) == 4
-    for request in plan.create:
-        assert request.task.point.initial_weights == CHECKPOINT
-        assert request.task.point.initial_weights_stamp == STAMP
-        assert request.task.point.model == TOY_CHECKPOINT
-    assert [each.uri for each in builders.ledger_of(plan).checkpoints] == [CHECKPOINT]
-
-
 @pytest.mark.parametrize(
     ("found", "says"),
     [
@@ -213,30 +203,30 @@ def test_a_prediction_that_cannot_place_points_is_refused(
     assert says in builders.condition(plan, "Ready")[2]
 
 
-def test_points_lie_at_the_answer_and_next_to_it() -> None:
-    begun = world(found=answer())
-    assert places(begun) == [(3e-4, 64), (1.5e-4, 64), (6e-4, 64), (3e-4, 32), (3e-4, 128)]
-    assert len(decide_sweep(begun).create) == 5
-
-
-def test_with_a_given_batch_size_points_differ_in_learning_rate_alone() -> None:
-    raw = prediction_spec(sweepRef={"name": "dense"}, batchSize=50, batchSizeMultipleOf=1)
-    given = answer("3e-4", "50", raw)
-    assert places(world(found=given)) == [(3e-4, 50), (1.5e-4, 50), (6e-4, 50)]
-
-
-def test_batch_sizes_are_in_sequences_of_the_sweep() -> None:
-    raw = prediction_spec(sweepRef={"name": "dense"}, targetSequenceLength=256)
-    assert places(world(found=answer("3e-4", "32", raw)))[0] == (3e-4, 64)
-
-
-def test_an_answer_that_hardly_moves_keeps_its_points_and_one_that_moves_gets_others() -> None:
-    begun = world(found=answer())
-    begun = builders.after(begun, decide_sweep(begun))
-    for rate in ("3.3e-4", "2.7e-4"):
-        assert places(replace(begun, answers={"dense-8b": answer(rate)})) == places(begun)
-    moved = replace(begun, answers={"dense-8b": answer("4e-4")})
-    assert places(moved)[0] == (4e-4, 64)
+@pytest.mark.parametrize(
+    ("batch", "asked", "expected"),
+    [
+        ("64", {}, [(3e-4, 64), (1.5e-4, 64), (6e-4, 64), (3e-4, 32), (3e-4, 128)]),
+        (
+            "50",
+            {"batchSize": 50, "batchSizeMultipleOf": 1},
+            [(3e-4, 50), (1.5e-4, 50), (6e-4, 50)],
+        ),
+        (
+            "32",
+            {"targetSequenceLength": 256},
+            [(3e-4, 64), (1.5e-4, 64), (6e-4, 64), (3e-4, 32), (3e-4, 128)],
+        ),
+    ],
+    ids=["and next to it", "at a given batch size", "in sequences of the sweep"],
+)
+def test_points_lie_at_the_answer(
+    batch: str, asked: dict[str, Any], expected: list[tuple[float, int]]
+) -> None:
+    raw = prediction_spec(sweepRef={"name": "dense"}, **asked)
+    begun = world(found=answer("3e-4", batch, raw))
+    assert places(begun) == expected
+    assert len(decide_sweep(begun).create) == len(expected)
 
 
 def test_a_size_under_another_name_keeps_its_points() -> None:

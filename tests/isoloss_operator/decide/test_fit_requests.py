@@ -79,6 +79,10 @@ def test_a_fit_made_otherwise_than_the_spec_asks_is_not_waited_for(fit: dict[str
     running = asked(done(4))
     changed = done(4, fit_running=running, spec=parsed(sweep_spec(fit=fit)), generation=2)
     assert asked(changed).provisional
+    assert (running.weights, asked(changed).weights) == (
+        "averaged",
+        fit.get("weights", "Averaged").lower(),
+    )
 
 
 def test_provisional_laws_of_another_spec_are_not_shown_until_more_points_are_done() -> None:
@@ -95,18 +99,6 @@ def test_provisional_laws_of_another_spec_are_not_shown_until_more_points_are_do
     assert asked(
         done(6, fit=made, spec=parsed(sweep_spec(fit={"weights": "Raw"})), generation=2)
     ).provisional
-
-
-@pytest.mark.parametrize("weights", ["Averaged", "Raw"])
-def test_the_losses_that_the_spec_names_are_fitted(weights: str) -> None:
-    spec = sweep_spec(fit={"weights": weights})
-    planned = points(spec)
-    world = observed(
-        spec,
-        jobs=tuple(complete(point) for point in planned),
-        results={point.key: result(point) for point in planned},
-    )
-    assert asked(after(world, decide_sweep(world))).weights == weights.lower()
 
 
 def test_a_final_fit_of_a_sweep_that_grew_since_is_not_waited_for() -> None:
