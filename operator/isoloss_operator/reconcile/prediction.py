@@ -50,12 +50,22 @@ class PredictionSteps:
     def observe(self, resource: Resource) -> observation.ObservedPrediction:
         """Jobs, its sweep, ConfigMaps, then what the store says of corpus, checkpoint, laws and the sweep that judges."""
         seen = first_look(self._services, resource, parse_prediction_spec)
-        asked, memory = resource.body.get("spec") or {}, resource.memory
-        published = self._published(resource.owner)
-        wanted = self._wanted(resource.namespace, asked, published)
+        memory, namespace = resource.memory, resource.namespace
         observed = observation.ObservedPrediction(
             **vars(seen),
-            sweep=self._sweep(resource.namespace, asked),
+            publish_error=memory.publish_error,
+            publish_error_may_pass=memory.publish_error_may_pass,
+        )
+        if isinstance(observed.spec, InvalidSpec):
+            return observed
+        asked, cluster = observed.spec, self._services.cluster
+        published, wanted = self._published(resource.owner), None
+        if asked.publish is not None:
+            name = asked.publish.config_map_name
+            wanted = published.get(name) or cluster.get(CONFIG_MAP, namespace, name)
+        observed = replace(
+            observed,
+            sweep=read_reference(self._services, namespace, asked.sweep_ref.name),
             config_map=wanted,
             config_map_foreign=wanted is not None and not is_owned_by(wanted, seen.uid),
             config_map_goes=wanted is not None
@@ -64,10 +74,8 @@ class PredictionSteps:
                 name: observation.PublishedAnswer(each["metadata"]["uid"], each.get("data") or {})
                 for name, each in published.items()
             },
-            publish_error=memory.publish_error,
-            publish_error_may_pass=memory.publish_error_may_pass,
         )
-        settings, namespace = self._services.settings, resource.namespace
+        settings = self._services.settings
         if checkpoint := checkpoint_of_evaluation(observed):
             sources = {"spec.checkpoint.uri": checkpoint}
             if refusal := settings.refused_sources(namespace, sources):
@@ -83,26 +91,11 @@ class PredictionSteps:
         except StoreError as error:
             return replace(observed, store_error=str(error))
 
-    def _sweep(self, namespace: str, spec: Object) -> observation.ObservedReference | None:
-        name = (spec.get("sweepRef") or {}).get("name")
-        if not isinstance(name, str) or not name:
-            return None
-        return read_reference(self._services, namespace, name)
-
     def _published(self, owner: Owner) -> Mapping[str, Object]:
         """ConfigMaps with its label and its owner reference, keyed by name."""
         labels = f"{observation.LABEL_OWNER_UID}={owner.uid}"
         found = self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
         return {each["metadata"]["name"]: each for each in found if is_owned_by(each, owner.uid)}
-
-    def _wanted(
-        self, namespace: str, spec: Object, published: Mapping[str, Object]
-    ) -> Object | None:
-        """What has the name that the spec asks for, with any owner."""
-        name = (spec.get("publish") or {}).get("configMapName")
-        if not isinstance(name, str) or not name:
-            return None
-        return published.get(name) or self._services.cluster.get(CONFIG_MAP, namespace, name)
 
     def _read_store(
         self,
