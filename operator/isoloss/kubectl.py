@@ -7,7 +7,6 @@ a dependency of the library that logs in to some.
 import json
 import re
 import subprocess
-from dataclasses import dataclass
 from typing import Any
 
 from isoloss.errors import BadInput
@@ -30,19 +29,8 @@ _UNREACHABLE = re.compile(
 """What kubectl says where it has no cluster, or reaches none."""
 
 
-@dataclass(frozen=True)
-class ResourceName:
-    """A resource in a cluster."""
-
-    kind: str
-    """SWEEP or PREDICTION."""
-    name: str
-    namespace: str = ""
-    """Empty: that of the kubeconfig's context."""
-
-
-def resource_name(argument: str, namespace: str) -> ResourceName:
-    """The resource that KIND/NAME names. Raises BadInput for anything else."""
+def resource_name(argument: str) -> tuple[str, str]:
+    """Kind, SWEEP or PREDICTION, and name of the resource that KIND/NAME names. Raises BadInput for anything else."""
     kind, separator, name = argument.partition("/")
     kind = kind.removesuffix(_GROUP)
     if not separator or kind not in _KINDS or not name or "/" in name or name.startswith("-"):
@@ -50,17 +38,17 @@ def resource_name(argument: str, namespace: str) -> ResourceName:
             f"{argument}: give the URI of a sweep in the store (s3://, gs:// or file://), "
             "scalingsweep/NAME or hyperparamprediction/NAME"
         )
-    return ResourceName(_KINDS[kind], name, namespace)
+    return _KINDS[kind], name
 
 
-def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]:
-    """One object. Raises BadInput with kubectl's own message if there is none, unless it `may_be_gone`, or no answer.
+def _get(kind: str, name: str, namespace: str, *, may_be_gone: bool = False) -> dict[str, Any]:
+    """One object; without a namespace that of the kubeconfig's context. Raises BadInput with kubectl's own message if there is none, unless it `may_be_gone`, or no answer.
 
     kubectl takes cluster and login from KUBECONFIG.
     """
-    place = ("--namespace", resource.namespace) if resource.namespace else ()
+    place = ("--namespace", namespace) if namespace else ()
     command = [
-        *("kubectl", "get", resource.kind, resource.name),
+        *("kubectl", "get", kind, name),
         *(*place, "-o", "json", f"--request-timeout={CALL_SECONDS}s"),
         *(["--ignore-not-found"] if may_be_gone else []),
     ]
@@ -92,11 +80,11 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
     return found if isinstance(found, dict) else {}
 
 
-def read_view(resource: ResourceName) -> View:
-    """The sweep, and the prediction if that is what was named, whose answer may outlive its sweep. Raises BadInput."""
-    if resource.kind == SWEEP:
-        return View(_get(resource))
-    prediction = _get(resource)
-    reference = prediction.get("spec", {}).get("sweepRef", {})
-    sweep = ResourceName(SWEEP, str(reference.get("name", "")), resource.namespace)
-    return View(_get(sweep, may_be_gone=True) if sweep.name else {}, prediction)
+def read_view(what: str, namespace: str) -> View:
+    """The sweep that KIND/NAME names, or the prediction and its sweep, which its answer may outlive. Raises BadInput."""
+    kind, name = resource_name(what)
+    found = _get(kind, name, namespace)
+    if kind == SWEEP:
+        return View(found)
+    sweep = str(found.get("spec", {}).get("sweepRef", {}).get("name", ""))
+    return View(_get(SWEEP, sweep, namespace, may_be_gone=True) if sweep else {}, found)

@@ -9,7 +9,7 @@ right before a block it is about that block, and at the end of a line about the 
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -125,16 +125,16 @@ def _in_sentences(line: str, index: int, everything: str) -> list[Block]:
     return [Block(index + 1, "sh", text, reason, quoted=True) for text in QUOTED.findall(line)]
 
 
-BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)))
+BLANK = {name: Figure((1, 1)) for name in ("laws", "iso-loss", "trajectories")}
 """Without an answer."""
-BLANK_ANSWER = replace(BLANK, answer=Figure((1, 1)))
+BLANK_ANSWER = {"answer": Figure((1, 1)), **BLANK}
 
 
 def drawn_empty(
     _laws: Any, _runs: Any, prediction: Any = None, **_options: Any
-) -> page.ReportFigures:
+) -> dict[str, Figure]:
     """In place of draw_figures."""
-    return replace(BLANK, answer=Figure() if prediction is not None else None)
+    return BLANK if prediction is None else BLANK_ANSWER
 
 
 draw_empty_figures = mock.patch.object(page, "draw_figures", drawn_empty)

@@ -52,12 +52,12 @@ def _title(what: str) -> str:
 
 def _page_uri(what: str, namespace: str) -> str:
     """Where the operator wrote the page. Raises BadInput if there is none yet."""
-    from isoloss.kubectl import read_view, resource_name
+    from isoloss.kubectl import read_view
     from isoloss_contract import layout
 
     if sweep := sweep_in_store(what, namespace):
         return sweep.store.location(layout.report_in(sweep.folder))
-    view = read_view(resource_name(what, namespace))
+    view = read_view(what, namespace)
     for resource in (view.prediction, view.sweep):
         if uri := ((resource or {}).get("status") or {}).get("reportUri"):
             return str(uri)

@@ -59,13 +59,12 @@ Read = Callable[[], "View"]
 
 
 def _reader(what: str, namespace: str) -> Read:
-    from isoloss.kubectl import read_view, resource_name
+    from isoloss.kubectl import read_view
     from isoloss.page_status import read_page_status
     from isoloss.status import View
 
     if (sweep := sweep_in_store(what, namespace)) is None:
-        resource = resource_name(what, namespace)
-        return lambda: read_view(resource)
+        return lambda: read_view(what, namespace)
     # By the status beside the page that the operator drew last.
     return lambda: View(read_page_status(sweep.store, sweep.folder))
 

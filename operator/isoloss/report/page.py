@@ -6,7 +6,6 @@ XML writer escapes it in the figures, and the page's own policy lets no script r
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -52,19 +51,6 @@ _ENVIRONMENT.filters["headings"] = lambda body: re.findall(r'<h2 id="([a-z-]+)">
 """(anchor, heading) of each section of a rendered body."""
 
 
-@dataclass(frozen=True)
-class ReportFigures:
-    """The figures of the report, drawn once and saved in either format."""
-
-    laws: Figure
-    contours: Figure | None = None
-    """None on the page of a prediction without runs: it is on that of the sweep."""
-    trajectories: Figure | None = None
-    """None without runs."""
-    answer: Figure | None = None
-    """None without a prediction."""
-
-
 def draw_figures(
     laws: Laws,
     runs: Sequence[Run],
@@ -73,27 +59,26 @@ def draw_figures(
     initial_loss: float | None = None,
     probed: Probed | None = None,
     known_optimum: tuple[float, float] | None = None,
-) -> ReportFigures:
-    """All figures. `known_optimum` is as for plot_laws."""
+) -> dict[str, Figure]:
+    """All figures by name, drawn once and saved in either format. Without runs there are no trajectories, and beside an answer no
+    contours: they are on the page of the sweep. `known_optimum` is as for plot_laws."""
+    figures: dict[str, Figure] = {}
     if prediction is not None:
         prediction = predicted.on_the_laws(prediction, laws.sequence_length)
-    return ReportFigures(
-        laws=plot_laws(laws, prediction, initial_loss=initial_loss, known_optimum=known_optimum),
-        contours=plot_contours(laws) if runs or prediction is None else None,
-        trajectories=plot_trajectories(laws, runs) if runs else None,
-        answer=answer_figure(laws, prediction, probed) if prediction is not None else None,
+        figures["answer"] = answer_figure(laws, prediction, probed)
+    figures["laws"] = plot_laws(
+        laws, prediction, initial_loss=initial_loss, known_optimum=known_optimum
     )
+    if runs or prediction is None:
+        figures["iso-loss"] = plot_contours(laws)
+    if runs:
+        figures["trajectories"] = plot_trajectories(laws, runs)
+    return figures
 
 
-def png_files(figures: ReportFigures) -> dict[str, bytes]:
+def png_files(figures: Mapping[str, Figure]) -> dict[str, bytes]:
     """File name -> PNG."""
-    named = {
-        "answer.png": figures.answer,
-        "laws.png": figures.laws,
-        "iso-loss.png": figures.contours,
-        "trajectories.png": figures.trajectories,
-    }
-    return {name: as_png(figure) for name, figure in named.items() if figure is not None}
+    return {f"{name}.png": as_png(figure) for name, figure in figures.items()}
 
 
 def render_report(
@@ -110,7 +95,7 @@ def render_report(
     opinions: Sequence[PublishedOptimum] = (),
     savings: SearchCost | None = None,
     warnings: Sequence[str] = (),
-    figures: ReportFigures | None = None,
+    figures: Mapping[str, Figure] | None = None,
     probed: Probed | None = None,
     status: View | None = None,
     is_over: bool = True,
@@ -173,13 +158,9 @@ def render_report(
         probes=probes_table(probed) if probed is not None else None,
         images={
             name: Markup(inline_svg(figure, name))  # the XML writer escaped it
-            for name, figure in (
-                ("answer", drawn.answer),
-                ("laws", drawn.laws if content.any_law(laws) else None),
-                ("contours", drawn.contours if laws.contours or is_over else None),
-                ("trajectories", drawn.trajectories),
-            )
-            if figure is not None
+            for name, figure in drawn.items()
+            if (name != "laws" or content.any_law(laws))
+            and (name != "iso-loss" or laws.contours or is_over)
         },
     )
 

@@ -13,7 +13,6 @@ from isoloss.cli.watching import screen
 from isoloss.kubectl import (
     PREDICTION,
     SWEEP,
-    ResourceName,
     read_view,
     resource_name,
 )
@@ -359,7 +358,7 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
 
     training = ("Validated", "Unknown", "Training")
     put(training, {**validation, "places": [first, second]})
-    view = read_view(resource_name("hpred/next", ""))
+    view = read_view("hpred/next", "")
     assert not view.is_ready
     assert headline(view).endswith("batch size 64; probes 1/2 (2.5123), Training")
     assert "probes: Training: why" in shown(view)
@@ -439,7 +438,7 @@ def test_a_batch_size_that_was_given_has_no_interval(
 )
 def test_what_kubectl_prints_as_a_name_names_a_resource(argument: str, kind: str) -> None:
     """`kubectl get -o name` puts the group behind the kind."""
-    assert resource_name(argument, "research") == ResourceName(kind, "dense", "research")
+    assert resource_name(argument) == (kind, "dense")
 
 
 @pytest.mark.parametrize("reason", ["LawsUnreadable", "DataRemoved"])
