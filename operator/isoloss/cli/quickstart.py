@@ -7,8 +7,9 @@ import re
 import shlex
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,12 +17,7 @@ from isoloss import datasets, formatting
 from isoloss.cli.inputs import AsJson
 from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, print_document
 from isoloss.errors import BadInput
-from isoloss.laws import (
-    Laws,
-    Prediction,
-    hyperparameter_formula,
-    loss_compute_formula,
-)
+from isoloss.laws import Prediction, hyperparameter_formula, loss_compute_formula
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws, write_file
 
@@ -55,19 +51,28 @@ def quickstart(
 ) -> int:
     """Fit laws to sample runs, predict and write a report: about ten seconds, without a cluster."""
     _write_samples(folder)
+    page = (folder / PAGE).resolve()
+    typed = commands(folder)
+    show: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
+    show(_introduction(folder))
+    for arguments, result in zip(typed, (_laws_in_words, _answer_in_words, None), strict=True):
+        show(f"\n{in_shell(arguments)}")
+        _run(arguments)
+        if result is not None:
+            show(result(folder))
     if as_json:
-        print_document(_document(folder))
+        answer = _answer(folder)
+        print_document(
+            {
+                "commands": [shlex.join(("isoloss", *arguments)) for arguments in typed],
+                "learning_rate": answer.learning_rate,
+                "batch_size": answer.batch_size,
+                "report": str(page),
+            }
+        )
         return ANSWERED
-    fit, predict, report = commands(folder)
-    typer.echo(_introduction(folder))
-    _show_and_run(fit)
-    laws = read_laws(folder / LAWS)
-    _print_laws(laws)
-    _show_and_run(predict)
-    _print_answer(_answer(laws))
-    _show_and_run(report)
-    is_opened = _open(folder / PAGE) if (_has_desktop() if opened is None else opened) else False
-    typer.echo(f"  {(folder / PAGE).resolve()}{', opened in a browser' if is_opened else ''}")
+    is_opened = (_has_desktop() if opened is None else opened) and webbrowser.open(page.as_uri())
+    typer.echo(f"  {page}{', opened in a browser' if is_opened else ''}")
     typer.echo(_outlook(folder))
     return ANSWERED
 
@@ -121,28 +126,10 @@ def _run(arguments: tuple[str, ...]) -> None:
         raise BadInput(f"{in_shell(arguments)} ends with {code}:\n{printed.getvalue()}")
 
 
-def _show_and_run(arguments: tuple[str, ...]) -> None:
-    typer.echo(f"\n{in_shell(arguments)}")
-    _run(arguments)
-
-
-def _answer(laws: Laws) -> Prediction:
-    answer = predict_from(laws, ASKED)
+def _answer(folder: Path) -> Prediction:
+    answer = predict_from(read_laws(folder / LAWS), ASKED)
     assert isinstance(answer, Prediction)  # the command was run, and refused nothing
     return answer
-
-
-def _document(folder: Path) -> dict[str, Any]:
-    typed = commands(folder)
-    for arguments in typed:
-        _run(arguments)
-    answer = _answer(read_laws(folder / LAWS))
-    return {
-        "commands": [shlex.join(("isoloss", *arguments)) for arguments in typed],
-        "learning_rate": answer.learning_rate,
-        "batch_size": answer.batch_size,
-        "report": str((folder / PAGE).resolve()),
-    }
 
 
 # ------------------------------------------------------------------------------------- in words
@@ -160,17 +147,17 @@ def _introduction(folder: Path) -> str:
     )
 
 
-def _print_laws(laws: Laws) -> None:
-    for law in (laws.learning_rate, laws.batch_size):
-        typer.echo(f"  {hyperparameter_formula(law)}")
-    typer.echo(f"  {loss_compute_formula(laws.loss_compute)}")
+def _laws_in_words(folder: Path) -> str:
+    laws = read_laws(folder / LAWS)
+    formulas = map(hyperparameter_formula, (laws.learning_rate, laws.batch_size))
+    return "\n".join(f"  {each}" for each in (*formulas, loss_compute_formula(laws.loss_compute)))
 
 
-def _print_answer(answer: Prediction) -> None:
+def _answer_in_words(folder: Path) -> str:
+    answer = _answer(folder)
     rate = formatting.interval(answer.learning_rate, formatting.learning_rate)
     batch = formatting.interval(answer.batch_size, formatting.batch_size)
-    typer.echo(f"  learning rate           {rate}")
-    typer.echo(f"  batch size (sequences)  {batch}")
+    return f"  learning rate           {rate}\n  batch size (sequences)  {batch}"
 
 
 def _outlook(folder: Path) -> str:
@@ -192,7 +179,3 @@ def _has_desktop() -> bool:
         return False
     on_its_own = sys.platform in {"darwin", "win32"}
     return on_its_own or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
-
-
-def _open(page: Path) -> bool:
-    return webbrowser.open(page.resolve().as_uri())
