@@ -79,19 +79,8 @@ def with_forbidden_checkpoint(files: dict[str, str]) -> dict[str, str]:
 
 def edit_by_hand(user: User, parallelism: int) -> None:
     """`kubectl edit` of the sweep."""
-    body = {"spec": {"parallelism": parallelism}}
-    user.custom.patch_namespaced_custom_object(
-        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps", "dense", body
-    )
+    user.patch_sweep("dense", {"spec": {"parallelism": parallelism}})
     assert user.sweep("dense")["spec"]["parallelism"] == parallelism
-
-
-def sweeps(user: User) -> set[str]:
-    """Names of all that there are in the user's namespace."""
-    listed: Any = user.custom.list_namespaced_custom_object(
-        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps"
-    )
-    return {each["metadata"]["name"] for each in listed["items"]}
 
 
 def of_sweep(job: Any) -> bool:

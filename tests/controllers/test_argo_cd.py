@@ -19,7 +19,6 @@ from tests.controllers.sample import (
     edit_by_hand,
     of_sweep,
     research,
-    sweeps,
     with_forbidden_checkpoint,
     with_unquoted_rate,
     without_time,
@@ -143,7 +142,7 @@ def test_a_commit_that_is_refused_is_mended_by_the_next(
     application.apply()
     refused = application.wait_for_operation("Running", "Retrying attempt #1")
     assert "learningRates" in str(refused["syncResult"]["resources"])
-    assert not sweeps(user)
+    assert not user.sweeps()
     stalls = application.commit(with_forbidden_checkpoint(good))
     application.wait_for_health("Degraded")
     assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
@@ -191,7 +190,7 @@ def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     files["research/kustomization.yaml"] = all_of_it.replace("[sweep, ", "[")
     assert files["research/kustomization.yaml"] != all_of_it
     pruned = application.commit(files)
-    wait_until(lambda: "dense" not in sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: "dense" not in user.sweeps(), "the sweep to be pruned", 120)
     wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)
     application.wait_until_healthy(pruned)  # the answer that was given stands
 

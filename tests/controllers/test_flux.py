@@ -205,7 +205,7 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     operator.start()
     flux.repository.commit(sample.research(user, place, suspend=True))
     flux.apply_kustomizations()
-    wait_until(lambda: "dense" in sample.sweeps(user), "Flux to apply the sweep", 120)
+    wait_until(lambda: "dense" in user.sweeps(), "Flux to apply the sweep", 120)
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "True")
     flux.wait_for(SWEEP, "True")  # a suspended sweep holds no later commit up
     flux.repository.commit(sample.research(user, place, parallelism=2))
@@ -220,5 +220,5 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     files["research/sweep/kustomization.yaml"] = empty
     del files[sample.FILES["sweep"]]
     flux.repository.commit(files)
-    wait_until(lambda: "dense" not in sample.sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: "dense" not in user.sweeps(), "the sweep to be pruned", 120)
     wait_until(lambda: not [j for j in user.jobs() if sample.of_sweep(j)], "its Jobs to go", 120)

@@ -12,18 +12,12 @@ from kubernetes import client
 import isoloss
 from devcluster.control_plane import ControlPlane
 from isoloss.yaml_text import read_documents, to_yaml
-from isoloss_operator.api import (
-    GROUP,
-    PREDICTION_PLURAL,
-    SWEEP_PLURAL,
-    VERSION,
-)
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.deploy.chart import CHART, NAMESPACE, ROOT, environment
 from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
 from tests.support.cluster import Kubectl, wait_until
 from tests.support.crds import install_crds
-from tests.support.operator_process import OperatorProcess, apply_account
+from tests.support.operator_process import OperatorProcess, User, apply_account
 
 RESEARCH = GITOPS / "repository" / "research"
 Json = dict[str, Any]
@@ -67,16 +61,8 @@ def operator(
 
 def objects(api_client: client.ApiClient, namespace: str) -> list[Json]:
     """Both sweeps and the prediction as stored."""
-    custom = client.CustomObjectsApi(api_client)
-    found: list[Any] = [
-        custom.get_namespaced_custom_object(GROUP, VERSION, namespace, plural, name)
-        for plural, name in (
-            (SWEEP_PLURAL, "dense"),
-            (PREDICTION_PLURAL, "dense-8b"),
-            (SWEEP_PLURAL, "dense-8b-probes"),
-        )
-    ]
-    return found
+    user = User(api_client, namespace)
+    return [user.sweep("dense"), user.prediction("dense-8b"), user.sweep("dense-8b-probes")]
 
 
 @cluster

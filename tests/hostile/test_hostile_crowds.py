@@ -22,7 +22,6 @@ from tests.support.operator_process import OperatorProcess, User, conditions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
-GROUP, VERSION, PLURAL = "isoloss.dev", "v1alpha1", "scalingsweeps"
 SWEEPS = 200
 Json = dict[str, Any]
 
@@ -82,12 +81,7 @@ def wait_for_all(tenant: User) -> dict[str, tuple[str, str]]:
     """Reason and message of Ready of each, once each has an answer of its own generation."""
 
     def read() -> dict[str, tuple[str, str]]:
-        listed: Any = tenant.custom.list_namespaced_custom_object(
-            GROUP, VERSION, tenant.namespace, PLURAL
-        )
-        ready = {
-            each["metadata"]["name"]: conditions(each).get("Ready") for each in listed["items"]
-        }
+        ready = {name: conditions(each).get("Ready") for name, each in tenant.sweeps().items()}
         return {name: (each["reason"], each["message"]) for name, each in ready.items() if each}
 
     wait_until(lambda: len(read()) == SWEEPS, "every sweep to be answered", 90)
@@ -130,9 +124,7 @@ def test_edits_without_end_delay_no_neighbour(
             "spec": {"parallelism": 1 + number % 50},
         }
         with contextlib.suppress(client.ApiException):
-            tenant.custom.patch_namespaced_custom_object(
-                GROUP, VERSION, tenant.namespace, PLURAL, "restless", change
-            )
+            tenant.patch_sweep("restless", change)
 
     with Neighbour(user, limited, place) as neighbour:
         with repeated(edit) as edits:

@@ -21,7 +21,6 @@ from tests.support.operator_process import (
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
-GROUP, VERSION, PLURAL = "isoloss.dev", "v1alpha1", "scalingsweeps"
 LARGEST_REQUEST = 1_572_864
 """Bytes that etcd takes at once: 1.5 MiB."""
 Json = dict[str, Any]
@@ -76,14 +75,8 @@ def test_nothing_around_a_spec_takes_the_operator_from_its_neighbours(
     largest = tenant.sweep("largest")
     reported = conditions(largest)
     assert "Suspended" in reported or "too large" in limited.log.read_text(), reported
-    free(tenant)
-
-
-def free(tenant: User) -> None:
-    """Without its finalizers the namespace could not be deleted."""
-    tenant.custom.patch_namespaced_custom_object(
-        GROUP, VERSION, tenant.namespace, PLURAL, "finalizers", {"metadata": {"finalizers": []}}
-    )
+    # With them the namespace could not be deleted.
+    tenant.patch_sweep("finalizers", {"metadata": {"finalizers": []}})
 
 
 def test_a_prediction_takes_no_config_map_of_others_and_mends_its_own(

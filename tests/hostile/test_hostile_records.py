@@ -17,7 +17,8 @@ from isoloss_contract import layout
 from isoloss_operator.decide.observation import LABEL_KEY, LABEL_KIND
 from tests.faults.injection import replace_object
 from tests.hostile.neighbour import Neighbour, planned, prepared
-from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
+from tests.hostile.test_hostile_stores import named
+from tests.isoloss_operator.conftest import SMALL_POINTS, Place
 from tests.support.cluster import wait_until
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User, conditions
@@ -43,13 +44,6 @@ TRAJECTORIES = {
     "nothing": b"",
 }
 """One for each of the points. Nothing is what a run leaves that ends before its first evaluation; no other can be."""
-
-
-def named(place: Place, name: str, store: str, **spec: Any) -> Json:
-    body = sweep(place, **spec)
-    body["metadata"]["name"] = name
-    body["spec"]["storage"]["uri"] = f"s3://{place.bucket}/{store}"
-    return body
 
 
 def done(tenant: User, name: str) -> Json:

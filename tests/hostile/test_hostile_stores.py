@@ -74,10 +74,15 @@ def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> Non
     tenant.apply_sweep(tenants_sweep(place, name))
 
 
-def tenants_sweep(place: Place, name: str) -> Json:
-    body = sweep(place, parallelism=1)
+def named(place: Place, name: str, store: str, **spec: Any) -> Json:
+    body = sweep(place, **spec)
     body["metadata"]["name"] = name
-    body["spec"]["storage"]["uri"] = f"s3://{place.bucket}/{name}"
+    body["spec"]["storage"]["uri"] = f"s3://{place.bucket}/{store}"
+    return body
+
+
+def tenants_sweep(place: Place, name: str) -> Json:
+    body = named(place, name, name, parallelism=1)
     body["spec"]["podTemplate"]["spec"]["nodeSelector"] = {"nowhere": "true"}
     return body
 

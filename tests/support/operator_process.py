@@ -237,9 +237,7 @@ class User:
 
     def create_sweep(self, manifest: Json) -> None:
         """POST a sweep, unknown fields and all."""
-        self.custom.create_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, SWEEP_PLURAL, manifest
-        )
+        self.custom.create_namespaced_custom_object(*self._place(SWEEP_PLURAL), manifest)
 
     def apply_prediction(self, manifest: Json) -> Json:
         """Server-side apply."""
@@ -247,10 +245,7 @@ class User:
 
     def _apply(self, plural: str, manifest: Json) -> Json:
         self.custom.patch_namespaced_custom_object(
-            GROUP,
-            VERSION,
-            self.namespace,
-            plural,
+            *self._place(plural),
             manifest["metadata"]["name"],
             manifest,
             field_manager="user",
@@ -261,10 +256,11 @@ class User:
         return self._get(plural, manifest["metadata"]["name"])
 
     def _get(self, plural: str, name: str) -> Json:
-        found: Any = self.custom.get_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, plural, name
-        )
+        found: Any = self.custom.get_namespaced_custom_object(*self._place(plural), name)
         return cast("Json", found)
+
+    def _place(self, plural: str) -> tuple[str, str, str, str]:
+        return GROUP, VERSION, self.namespace, plural
 
     def sweep(self, name: str) -> Json:
         """GET a sweep."""
@@ -277,15 +273,20 @@ class User:
     def touch(self, plural: str, name: str) -> None:
         """Change nothing that matters of a sweep or prediction, so that the operator looks at it."""
         body = {"metadata": {"annotations": {"example.com/looked-at": str(time.time())}}}
-        self.custom.patch_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, plural, name, body
-        )
+        self.custom.patch_namespaced_custom_object(*self._place(plural), name, body)
+
+    def patch_sweep(self, name: str, change: Json) -> None:
+        """As `kubectl patch --type=merge`."""
+        self.custom.patch_namespaced_custom_object(*self._place(SWEEP_PLURAL), name, change)
 
     def delete_sweep(self, name: str) -> None:
         """DELETE a sweep, as kubectl does: what it owns goes in the background."""
-        self.custom.delete_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, SWEEP_PLURAL, name
-        )
+        self.custom.delete_namespaced_custom_object(*self._place(SWEEP_PLURAL), name)
+
+    def sweeps(self) -> dict[str, Json]:
+        """All sweeps of the namespace by name."""
+        listed: Any = self.custom.list_namespaced_custom_object(*self._place(SWEEP_PLURAL))
+        return {each["metadata"]["name"]: each for each in listed["items"]}
 
     def jobs(self) -> list[Any]:
         """All Jobs of the namespace."""
