@@ -418,7 +418,6 @@ def test_a_plan_over_its_budget_says_so(plan: Plan) -> None:
     hours = ("acceleratorHours: 5000", "acceleratorHours: 5")
     ended = plan.isoloss("plan", plan.changed(('"2e21"', '"1e20"'), hours))
     assert ended.code == 0
-    assert "Over the budget of 1e20 FLOPs" in ended.out
     assert "Over the budget of 5 accelerator hours" in ended.out
     assert ended.out.count("some points would not start.") == 1  # the cheapest takes 22 hours
     assert ended.out.count("no point would start.") == 1

@@ -74,17 +74,6 @@ def test_the_ends_of_the_intervals_cost_what_the_surface_says(
     assert float(table.rows[0][3]) == pytest.approx(lost, rel=0.1)
 
 
-def test_a_wider_interval_costs_more(laws: Laws, answer: Prediction) -> None:
-    rate = answer.learning_rate
-    wider = replace(answer, learning_rate=Interval(rate.value, rate.low / 2, rate.high * 2))
-    narrow, wide = interval_costs(laws, answer), interval_costs(laws, wider)
-    assert narrow is not None
-    assert wide is not None
-    assert all(
-        float(b[3]) > float(a[3]) for a, b in list(zip(narrow.rows, wide.rows, strict=True))[:2]
-    )
-
-
 def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost_of_its_ends(
     laws: Laws, answer: Prediction, at_64: Prediction
 ) -> None:

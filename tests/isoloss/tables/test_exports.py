@@ -239,25 +239,27 @@ def test_a_checkpoint_of_the_trainer_is_named_as_its_run(tmp_path: Path) -> None
     assert by_name(found) == {own.name: own}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"log_history": 3}', '{"log_history": [1]}'])
-def test_what_is_no_log_of_the_trainer_is_refused(tmp_path: Path, text: str) -> None:
+NO_LOG = "trainer_state.json: not a trainer_state.json: it has no"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *(
+            (text, NO_LOG)
+            for text in ("", "[]", "{}", '{"log_history": 3}', '{"log_history": [1]}')
+        ),
+        (
+            '{"log_history": [{"step": 1, "eval_loss": 2.5, "eval_loss": 3.5}]}',
+            "trainer_state.json: the key 'eval_loss' is there twice",
+        ),
+        ('{"log_history": []}', "empty"),
+    ],
+)
+def test_what_is_no_log_of_the_trainer_is_refused(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "trainer_state.json"
     file.write_text(text)
-    with pytest.raises(BadInput, match=r"trainer_state.json: not a trainer_state.json: it has no"):
-        read_runs(file)
-
-
-def test_a_log_of_the_trainer_with_a_loss_twice_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "trainer_state.json"
-    file.write_text('{"log_history": [{"step": 1, "eval_loss": 2.5, "eval_loss": 3.5}]}')
-    with pytest.raises(BadInput, match=r"trainer_state.json: the key 'eval_loss' is there twice"):
-        read_runs(file)
-
-
-def test_an_empty_log_of_the_trainer_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "trainer_state.json"
-    file.write_text('{"log_history": []}')
-    with pytest.raises(BadInput, match="empty"):
+    with pytest.raises(BadInput, match=says):
         read_runs(file)
 
 

@@ -690,30 +690,32 @@ def test_settings_come_by_run_from_another_table(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_the_settings_lack_is_named_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(BadTable) as refused:
-        read_with(changed(SETTINGS, Name=["a", "bb"]), {}, tmp_path)
-    assert "settings.csv: column Name: no row for run 'b' of log.csv (did you mean bb?)" in str(
-        refused.value
-    )
-
-
-def test_a_run_that_is_twice_in_the_settings_is_refused(tmp_path: Path) -> None:
-    settings = {name: [*cells, cells[0]] for name, cells in SETTINGS.items()}
-    with pytest.raises(BadTable, match="run 'a' is in rows 2 and 4: one row per run"):
-        read_with(settings, {}, tmp_path)
-
-
-def test_settings_without_names_of_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadTable, match=r"settings.csv: row 1, column run: missing"):
-        read_with(changed(SETTINGS, Name=None, label=["a", "b"]), {}, tmp_path)
-
-
-def test_settings_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadTable, match=r"batch_size \(.*settings.csv\) \(64\) and batch_size \(128\) could both"
-    ):
-        read_with(SETTINGS, {"batch_size": [128] * 6}, tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "columns", "says"),
+    [
+        (
+            {"Name": ["a", "bb"]},
+            {},
+            r"settings.csv: column Name: no row for run 'b' of log.csv \(did you mean bb\?\)",
+        ),
+        (
+            {name: [*cells, cells[0]] for name, cells in SETTINGS.items()},
+            {},
+            "run 'a' is in rows 2 and 4: one row per run",
+        ),
+        ({"Name": None, "label": ["a", "b"]}, {}, r"settings.csv: row 1, column run: missing"),
+        (
+            {},
+            {"batch_size": [128] * 6},
+            r"batch_size \(.*settings.csv\) \(64\) and batch_size \(128\) could both",
+        ),
+    ],
+)
+def test_settings_that_are_not_those_of_the_runs_are_refused(
+    tmp_path: Path, settings: dict[str, Any], columns: Columns, says: str
+) -> None:
+    with pytest.raises(BadTable, match=says):
+        read_with(changed(SETTINGS, **settings), columns, tmp_path)
 
 
 def test_a_schedule_in_the_table_does_not_contradict_the_settings(tmp_path: Path) -> None:

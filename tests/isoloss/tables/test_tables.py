@@ -335,20 +335,17 @@ def test_optional_columns_in_mixed_units_are_refused(
     assert caught.value.row is not None
 
 
-def test_one_run_under_two_names_is_refused() -> None:
-    rows = good_rows()
-    copied: Cells = [["copy", *row[1:]] for row in rows[:3]]
-    assert refused(as_csv([*rows, *copied]), "repeats run 'r64' exactly") == (8, "run")
-
-
-@pytest.mark.parametrize("kept", [slice(1, 3), slice(0, 2)])
-def test_a_part_of_a_run_under_another_name_is_refused(kept: slice) -> None:
-    rows = good_rows()
-    copied: Cells = [["copy", *row[1:]] for row in rows[:3][kept]]
-    assert refused(as_csv([*rows, *copied]), "repeats run 'r64' at all 2 token counts") == (
-        8,
-        "run",
-    )
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (slice(0, 3), "exactly"),
+        (slice(1, 3), "at all 2 token counts"),
+        (slice(0, 2), "at all 2 token counts"),
+    ],
+)
+def test_a_run_or_a_part_of_it_under_another_name_is_refused(kept: slice, says: str) -> None:
+    copied: Cells = [["copy", *row[1:]] for row in good_rows()[:3][kept]]
+    assert refused(as_csv([*good_rows(), *copied]), f"repeats run 'r64' {says}") == (8, "run")
 
 
 def test_a_copy_whose_tokens_were_rounded_is_refused_as_the_fit_would_leave_it_out() -> None:

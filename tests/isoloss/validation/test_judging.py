@@ -355,20 +355,20 @@ def test_a_probe_that_diverged_where_higher_learning_rates_did_not_bounds_none()
     assert with_it.refined == without.refined
 
 
-def test_too_few_probes_say_so() -> None:
-    reported = judge(answer(), probes((1.0, 1.0), 0)[:3], NO_MOVE, BOWL)
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ((0, 1, 2), "3; all at one batch size; another one is needed."),
+        # The answer and a smaller batch: one is left at its learning rate alone.
+        ((0, 3), "2; at least 3 are needed; all at one learning rate; another one is needed."),
+    ],
+)
+def test_too_few_probes_say_all_that_they_lack(kept: tuple[int, ...], says: str) -> None:
+    given = probes((1.0, 1.0), 0)
+    reported = judge(answer(), [given[index] for index in kept], NO_MOVE, BOWL)
     assert (reported.validated, reported.reason) == (None, Reason.TOO_FEW_PROBES)
     assert reported.refined is None
-    assert reported.message == (
-        "Probes that did not diverge: 3; all at one batch size; another one is needed."
-    )
-
-
-def test_too_few_probes_say_all_that_they_lack() -> None:
-    """The answer and a smaller batch: one is left at its learning rate alone."""
-    given = probes((1.0, 1.0), 0)
-    reported = judge(answer(), [given[0], given[3]], NO_MOVE, BOWL)
-    assert "2; at least 3 are needed; all at one learning rate; another one" in reported.message
+    assert reported.message == f"Probes that did not diverge: {says}"
 
 
 @pytest.mark.parametrize(
