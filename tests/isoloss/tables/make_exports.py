@@ -48,6 +48,15 @@ class Trained:
             return self.learning_rate * step / WARMUP
         return self.learning_rate * (1 - 0.9 * (step - WARMUP) / (self.steps[-1] - WARMUP))
 
+    def settings(self) -> dict[str, float]:
+        """What the trainer tells its tracker of itself."""
+        return {
+            "params": self.params,
+            "batch_size": self.batch_size,
+            "sequence_length": LENGTH,
+            "learning_rate": self.learning_rate,
+        }
+
     def logged(self) -> Iterator[dict[str, float]]:
         """What the trainer logs: training losses now and then, and evaluations."""
         for step in (10, WARMUP):
@@ -174,11 +183,8 @@ def tensorboard(runs: list[Trained]) -> None:
     with tempfile.TemporaryDirectory() as logs:
         for run in runs:
             writer = SummaryWriter(f"{logs}/{run.name}")
-            for row in run.logged():
-                if "eval_loss" in row:
-                    writer.add_scalar(
-                        "eval/loss", row["eval_loss"], row["step"], walltime=1.7e9 + row["step"]
-                    )
+            for step, loss in zip(run.steps, run.losses, strict=True):
+                writer.add_scalar("eval/loss", loss, step, walltime=1.7e9 + step)
             writer.close()
         multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(logs)
         multiplexer.Reload()
@@ -205,17 +211,9 @@ def mlflow(runs: list[Trained]) -> None:
         ids = []
         for run in runs:
             with tracking.start_run(run_name=run.name) as started:
-                tracking.log_params(
-                    {
-                        "params": run.params,
-                        "batch_size": run.batch_size,
-                        "sequence_length": LENGTH,
-                        "learning_rate": run.learning_rate,
-                    }
-                )
-                for row in run.logged():
-                    if "eval_loss" in row:
-                        tracking.log_metric("eval_loss", row["eval_loss"], step=int(row["step"]))
+                tracking.log_params(run.settings())
+                for step, loss in zip(run.steps, run.losses, strict=True):
+                    tracking.log_metric("eval_loss", loss, step=step)
                 ids.append(started.info.run_id)
         folder = FOLDER / "mlflow"
         folder.mkdir(parents=True, exist_ok=True)
@@ -243,16 +241,7 @@ def trackio(runs: list[Trained]) -> None:
     from trackio.sqlite_storage import SQLiteStorage
 
     for run in runs:
-        started = tracking.init(
-            project="sweep",
-            name=run.name,
-            config={
-                "params": run.params,
-                "batch_size": run.batch_size,
-                "sequence_length": LENGTH,
-                "learning_rate": run.learning_rate,
-            },
-        )
+        started = tracking.init(project="sweep", name=run.name, config=run.settings())
         for row in run.logged():
             step = int(row["step"])
             if "eval_loss" in row:
