@@ -213,9 +213,11 @@ def search_lines(view: View) -> list[str]:
         ("added", "added to the grid"),
     )
     parts = [f"{found[field]} {words}" for field, words in counts if found.get(field)]
-    saved = _number(found.get("savedFlops"))
-    words = "saved" if saved >= 0 else "more than the whole grid"
-    line = f"{', '.join(parts)}; {flops(abs(saved))} FLOPs {words}" if parts else ""
+    line = ", ".join(parts)
+    if line and found.get("savedFlops"):
+        saved = _number(found["savedFlops"])
+        words = "saved" if saved >= 0 else "more than the whole grid"
+        line = f"{line}; {flops(abs(saved))} FLOPs {words}"
     return [each for each in (line, str(found.get("message", ""))) if each]
 
 

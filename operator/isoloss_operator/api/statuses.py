@@ -222,8 +222,8 @@ class SearchStatus(StatusType):
     added: int = 0
     """Number of points that were added beyond the edges of the grids."""
     saved_flops: StatusText = ""
-    """FLOPs of the whole grid less those of all points as trained or wanted. Negative if added points cost more than
-    was saved."""
+    """FLOPs of the whole grid less those of all points, once the search has ended. Negative if added points cost more
+    than was saved."""
     placed: Annotated[tuple[PlacedSizeStatus, ...], Field(max_length=20)] = ()
     """Sizes whose grid was left to the search."""
 

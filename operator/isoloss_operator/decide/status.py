@@ -305,7 +305,9 @@ def search_status(
         ),
         not_chosen=len(untouched),
         added=sum(r.key not in keys for r in records),
-        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
+        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records))
+        if ended
+        else "",
         placed=tuple(
             statuses.PlacedSizeStatus(
                 proxy=placement.proxy,

@@ -417,6 +417,10 @@ def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
     assert "Sweep: Training: why." in page
     assert '<progress max="100" value="47"' in page
     assert "3 finished, 1 added to the grid; 1e19 FLOPs saved. 1 chosen: small." in page
+    del view.sweep["status"]["search"]["savedFlops"]
+    goes_on = render_report(laws, (), title="x", status=view, is_over=False, figures=BLANK)
+    assert "3 finished, 1 added to the grid. 1 chosen: small." in goes_on
+    view.sweep["status"]["search"]["savedFlops"] = "1e19"
     over = render_report(laws, (), title="x", status=view, figures=BLANK)
     assert "Sweep: Training" not in over
     assert "1e19 FLOPs saved" in over
