@@ -42,7 +42,7 @@ def kueue(
 def queue(kueue: Kueue, user: User, operator: OperatorProcess) -> str:
     """A LocalQueue with room for three pods; the operator may read its Workloads."""
     grant_workloads(user)
-    operator.environment["ISOLOSS_KUEUE"] = "true"  # type: ignore[index]
+    operator.environment["ISOLOSS_KUEUE"] = "true"
     return make_queue(user.api_client, user.namespace, QUOTA)
 
 

@@ -76,7 +76,7 @@ def worker(other_plane: ControlPlane, namespace: str, object_storage: ObjectStor
 def queue(connected: str, worker: User, user: User, operator: OperatorProcess) -> str:
     """A queue in the operator's cluster, which runs no pods itself."""
     grant_workloads(user)
-    operator.environment["ISOLOSS_KUEUE"] = "true"  # type: ignore[index]
+    operator.environment["ISOLOSS_KUEUE"] = "true"
     return make_queue(user.api_client, user.namespace, 100, (connected,))
 
 

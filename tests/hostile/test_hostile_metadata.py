@@ -83,7 +83,7 @@ def test_a_prediction_takes_no_config_map_of_others_and_mends_its_own(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:
     """Nor does a prediction that names itself, or a sweep that is not there, keep anybody busy."""
-    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "2"
     core = client.CoreV1Api(tenant.api_client)
     foreign: Any = {"metadata": {"name": "foreign"}, "data": {"learningRate": "mine"}}
     core.create_namespaced_config_map(tenant.namespace, foreign)

@@ -94,7 +94,7 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:
     """Of points that train, and so are asked for it in every pass."""
-    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "1"  # type: ignore[index]
+    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "1"
     body = named(
         place, "lab", "lab", parallelism=SMALL_POINTS, failures=[{"exit": "hang", "kind": "train"}]
     )
@@ -135,7 +135,7 @@ def test_a_report_that_cannot_be_written_does_not_keep_the_fits_from_its_neighbo
 ) -> None:
     """There is a folder of its name. Only one fit runs at a time, and it went on trying for half an hour."""
     folder = place.storage.buckets / place.bucket / "lab"
-    limited.environment["ISOLOSS_FIT_TIMEOUT_SECONDS"] = "600"  # type: ignore[index]
+    limited.environment["ISOLOSS_FIT_TIMEOUT_SECONDS"] = "600"
     body = named(place, "lab", "lab")
     body["spec"]["suspend"] = True
     with Neighbour(user, limited, place) as neighbour:

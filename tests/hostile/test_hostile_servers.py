@@ -86,7 +86,7 @@ SLOW = {
 def server(place: Place, limited: OperatorProcess) -> Iterator[HostileServer]:
     """Between the operator and the store; pods ask the store itself."""
     server = HostileServer(limited.environment["AWS_ENDPOINT_URL"])
-    limited.environment["AWS_ENDPOINT_URL"] = server.url  # type: ignore[index]
+    limited.environment["AWS_ENDPOINT_URL"] = server.url
     yield server
     server.close()
 

@@ -30,8 +30,8 @@ def test_a_quota_without_room_for_pods_is_named_until_it_has_room(
     quota: Any = {"metadata": {"name": "gpus"}, "spec": {"hard": {"pods": "0"}}}
     core.create_namespaced_resource_quota(user.namespace, quota)
     wait_until(lambda: _is_counted(core, user.namespace), "the quota to be counted")
-    operator.environment["ISOLOSS_POD_STARTING_SECONDS"] = "2"  # type: ignore[index]
-    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    operator.environment["ISOLOSS_POD_STARTING_SECONDS"] = "2"
+    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"
     operator.start()
     user.apply_sweep(sweep(place))
     user.wait_for(lambda: user.sweep("dense"), "Ready", "False", "PodWaiting")
@@ -55,7 +55,7 @@ def test_a_container_that_outlives_the_trainer_does_not_hold_up_a_sweep(
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     proxy = {"name": "proxy", "image": "synthetic", "command": ["sleep", "3600"]}
     containers.append({**proxy, "securityContext": security})
-    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"
     operator.start()
     user.apply_sweep(manifest)
     ended = finished(user)

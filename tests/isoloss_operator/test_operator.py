@@ -179,37 +179,23 @@ def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
 
 
 def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
-    control_plane: ControlPlane,
-    user: User,
-    node: ProcessNode,
-    place: Place,
-    object_storage: ObjectStorage,
-    tmp_path: Path,
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
-    environment = {
-        **object_storage.environment(),
-        "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
-        "ISOLOSS_RESYNC_SECONDS": "2",
-        "ISOLOSS_IDLE_SECONDS": "2",
-    }
-    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
-    try:
-        operator.start()
-        user.apply_sweep(sweep(place))
-        metadata = finished(user)["metadata"]
-        # The laws of all points, not provisional ones.
-        user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False", "UpToDate")
-        folder = place.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}"
-        before = (folder / "laws.json").read_bytes()
-        time.sleep(5)  # some passes without a loss
-        (folder / "laws.json").unlink()
-        wait_until(lambda: (folder / "laws.json").exists(), "the laws to be fitted again", 60)
-        wait_until(lambda: (folder / "laws.json").read_bytes() == before, "the same laws", 30)
-        (folder / "fit.json").write_bytes(b"{")
-        wait_until(lambda: (folder / "fit.json").read_bytes() != b"{", "the record again", 60)
-        assert operator.starts == 1
-    finally:
-        operator.end()
+    operator.environment |= {"ISOLOSS_RESYNC_SECONDS": "2", "ISOLOSS_IDLE_SECONDS": "2"}
+    operator.start()
+    user.apply_sweep(sweep(place))
+    metadata = finished(user)["metadata"]
+    # The laws of all points, not provisional ones.
+    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False", "UpToDate")
+    folder = place.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}"
+    before = (folder / "laws.json").read_bytes()
+    time.sleep(5)  # some passes without a loss
+    (folder / "laws.json").unlink()
+    wait_until(lambda: (folder / "laws.json").exists(), "the laws to be fitted again", 60)
+    wait_until(lambda: (folder / "laws.json").read_bytes() == before, "the same laws", 30)
+    (folder / "fit.json").write_bytes(b"{")
+    wait_until(lambda: (folder / "fit.json").read_bytes() != b"{", "the record again", 60)
+    assert operator.starts == 1
 
 
 def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
@@ -240,7 +226,7 @@ def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_i
     """The pods have the store, and the operator is denied everything."""
     address = operator.environment["AWS_ENDPOINT_URL"]
     relay = Proxy(address).start()
-    operator.environment["AWS_ENDPOINT_URL"] = relay.url  # type: ignore[index]
+    operator.environment["AWS_ENDPOINT_URL"] = relay.url
     operator.start()
     user.apply_sweep(sweep(place, seconds=20))
     wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")

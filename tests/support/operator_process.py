@@ -109,7 +109,7 @@ class OperatorProcess:
     namespaces: Sequence[str]
     """Those it serves; it lives in the first."""
     directory: Path
-    environment: Mapping[str, str]
+    environment: dict[str, str]
     """Of the operator: credentials of the store and ISOLOSS_* beside the defaults below."""
     process: WarmProcess | subprocess.Popen[bytes] | None = None
     starts: int = 0
