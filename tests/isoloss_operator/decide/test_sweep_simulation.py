@@ -85,25 +85,6 @@ def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failu
     in_each()
 
 
-@pytest.mark.parametrize("simulators", [5, pytest.param(60, marks=pytest.mark.whole)])
-def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_again(
-    simulators: int,
-) -> None:
-    """Deleting the sweep and applying it again finds all points done in the store."""
-
-    @settings(max_examples=simulators)
-    @given(seed=st.integers(0, 2**32))
-    def in_each(seed: int) -> None:
-        simulator = Simulator(spec=sweep_spec(failurePolicy=PATIENT))
-        for key in simulator.points:
-            simulator.find_result(key)
-        ended(seed, simulator, kills=0.2)
-        assert all(record.adopted for record in ledger_of(simulator).points)
-        assert not simulator.trained
-
-    in_each()
-
-
 @pytest.mark.parametrize("simulators", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_count(
     simulators: int,
