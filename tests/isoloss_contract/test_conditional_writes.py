@@ -43,22 +43,19 @@ def test_an_object_is_replaced_only_in_the_version_that_was_read(open_store: Ope
     assert other.read(HEAD) == b"third"
 
 
-def test_an_object_that_is_gone_is_not_made_again_by_a_replacement(open_store: OpenStore) -> None:
+@pytest.mark.parametrize("gone", [True, False])
+def test_an_object_that_is_gone_or_was_written_without_a_condition_is_not_replaced(
+    open_store: OpenStore, *, gone: bool
+) -> None:
     store = open_store()
     version = store.write_if(HEAD, b"first", None)
-    store.remove(HEAD)
+    if gone:
+        store.remove(HEAD)
+    else:
+        store.write(HEAD, b"by another")
     with pytest.raises(WriteConflict, match=HEAD):
         store.write_if(HEAD, b"second", version)
-    with pytest.raises(NotFound):
-        store.read_versioned(HEAD)
-
-
-def test_an_unconditional_write_is_noticed(open_store: OpenStore) -> None:
-    store = open_store()
-    version = store.write_if(HEAD, b"first", None)
-    store.write(HEAD, b"by another")
-    with pytest.raises(WriteConflict, match=HEAD):
-        store.write_if(HEAD, b"second", version)
+    assert store.exists(HEAD) is not gone
 
 
 def test_of_many_writers_with_one_version_one_wins(open_store: OpenStore) -> None:
