@@ -6,7 +6,9 @@ import torch
 
 from isoloss_trainer.evaluation import (
     DomainSequences,
+    DomainText,
     Loss,
+    Sequences,
     ValidationSet,
     mixed_loss,
     ratio_loss,
@@ -96,6 +98,19 @@ def test_the_error_bars_cover_the_true_loss() -> None:
         assert loss.standard_error is not None
         inside += abs(loss.value - 3.0) < 2 * loss.standard_error
     assert 0.90 < inside / 300 < 0.99
+
+
+def test_targets_count_by_their_shares_and_what_pads_a_sequence_not_at_all() -> None:
+    tokens = np.array([[9, 2, 3, 0], [9, 5, 4, 6]], dtype=np.uint32)
+    shares = np.array([0.5, 1.0, 0.0, 1.0, 0.25, 1.0])
+    group = Sequences(tokens, np.array([0, 1, 0, 1, 0, 1]), shares)
+    text = DomainText((group,), np.array([2.0, 5.0]))
+
+    def look_up(_inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.where(targets == 0, torch.inf, targets.float())
+
+    sums = np.array([0.5 * 2 + 0.25 * 4, 3.0 + 5.0 + 6.0])
+    assert text.loss(look_up, ALONE, 3) == ratio_loss(sums, text.sizes)
 
 
 def test_one_document_gives_no_standard_error() -> None:

@@ -39,43 +39,44 @@ def test_a_loss_that_is_not_finite_is_divergence_at_once(loss: float) -> None:
     assert watch.has_diverged(loss)
 
 
-def steps_until_divergence(losses: Iterable[float]) -> int | None:
+def through(*points: tuple[int, float]) -> np.ndarray:
+    """Losses on straight lines from one (step, loss) to the next."""
+    steps, losses = zip(*points, strict=True)
+    return np.interp(np.arange(steps[-1] + 1), steps, losses)
+
+
+NOISE = np.random.default_rng(0).normal(0, 1, 4000)
+"""Of small batches."""
+STEADY = np.full(2000, 4.0)
+SPIKE = [7.0] * 200 + [8.5] * (RISE_STEPS - 1)
+
+
+@pytest.mark.parametrize(
+    ("losses", "after", "within"),
+    [
+        pytest.param([7.0, *[12.0] * 1000], RISE_STEPS, RISE_STEPS, id="far above the first"),
+        # Of a vocabulary of 131,072: learned down to 4 nats, then back to almost nothing learned.
+        pytest.param(
+            through((0, 11.78), (1000, 4), (2000, 4), (2100, 8), (2999, 11.5)),
+            2000,
+            3 * RISE_STEPS,
+            id="to below the first",
+        ),
+        pytest.param(
+            np.append(STEADY, STEADY + 2) + NOISE, 2000, 4 * RISE_STEPS, id="under noise"
+        ),
+        pytest.param(
+            through((0, 11), (2000, 4), (9999, 6)), 2000 + 4000, 6 * RISE_STEPS, id="slowly"
+        ),
+        pytest.param(np.tile(STEADY, 2) + NOISE, None, 0, id="noise alone"),
+        pytest.param([*SPIKE, *SPIKE, *[7.0] * 200], None, 0, id="spikes"),
+        pytest.param([7.0, *[12.0] * (RISE_STEPS - 40), *[7.0] * 200], None, 0, id="a high spike"),
+    ],
+)
+def test_a_lasting_rise_is_divergence(
+    losses: Iterable[float], after: int | None, within: int
+) -> None:
     watch = DivergenceWatch()
-    found = (number for number, loss in enumerate(losses, 1) if watch.has_diverged(loss))
-    return next(found, None)
-
-
-def test_a_loss_far_above_the_first_for_long_is_divergence() -> None:
-    found = steps_until_divergence([7.0, *[12.0] * 1000])
-    assert found is not None
-    assert RISE_STEPS < found < 2 * RISE_STEPS
-
-
-def test_a_rise_to_below_the_first_loss_is_divergence() -> None:
-    """Of a vocabulary of 131,072: learned down to 4 nats, then back to almost nothing learned."""
-    learned = np.interp(np.arange(3000), [0, 1000, 2000, 2100, 2999], [11.78, 4, 4, 8, 11.5])
-    found = steps_until_divergence(learned.tolist())
-    assert found is not None
-    assert 2000 < found < 2000 + 3 * RISE_STEPS
-
-
-def test_a_rise_is_found_under_the_noise_of_small_batches() -> None:
-    noise = np.random.default_rng(0).normal(0, 1, 4000)
-    steady = np.full(2000, 4.0)
-    assert steps_until_divergence((np.tile(steady, 2) + noise).tolist()) is None
-    found = steps_until_divergence((np.append(steady, steady + 2) + noise).tolist())
-    assert found is not None
-    assert 2000 < found < 2000 + 4 * RISE_STEPS
-
-
-def test_a_slow_rise_is_found() -> None:
-    rise = np.interp(np.arange(10_000), [0, 2000, 9999], [11, 4, 6])
-    found = steps_until_divergence(rise.tolist())
-    assert found is not None
-    assert 2000 + 4000 < found < 2000 + 4000 + 6 * RISE_STEPS
-
-
-def test_a_spike_is_forgiven() -> None:
-    spike = [*[7.0] * 200, *[8.5] * (RISE_STEPS - 1)]
-    assert steps_until_divergence([*spike, *spike, *[7.0] * 200]) is None
-    assert steps_until_divergence([7.0, *[12.0] * (RISE_STEPS - 40), *[7.0] * 200]) is None
+    steps = (step for step, loss in enumerate(losses, 1) if watch.has_diverged(float(loss)))
+    found = next(steps, None)
+    assert found is None if after is None else found and after < found < after + within

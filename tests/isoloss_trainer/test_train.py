@@ -330,14 +330,6 @@ def test_a_trained_point_is_not_trained_again(
     assert run(prepared.train_task(tokens=tokens)).tokens == 2048
 
 
-def test_only_the_newest_checkpoints_are_kept(prepared: Prepared) -> None:
-    task = prepared.train_task(task={"keep_checkpoints": 2})
-    for _ in range(5):
-        stop_at(task, 1)
-    names = prepared.store.names(layout.point_checkpoints(task.point.key))
-    assert names == ["step-0000000004", "step-0000000005"]
-
-
 @pytest.mark.parametrize("spoil", ["no manifest", "a wrong hash"])
 def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     prepared: Prepared, spoil: str

@@ -72,8 +72,9 @@ class DomainText:
         for group in self.groups:
             size = max(1, tokens_at_once // group.width)
             found = run_losses(losses, group.tokens, world, size, check)
-            counted = np.where(group.shares > 0, found * group.shares, 0.0)
-            sums += np.bincount(group.documents, counted, minlength=len(sums))
+            is_read = group.shares > 0
+            counted = found[is_read] * group.shares[is_read]
+            sums += np.bincount(group.documents[is_read], counted, minlength=len(sums))
         return ratio_loss(sums, self.sizes)
 
 
