@@ -71,10 +71,6 @@ from tests.support.simulated_services import services_of
 from tests.support.sweep_worlds import chosen, refused
 from tests.support.synthetic_runs import fitted_laws
 
-FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
-"""What an attempt has reported may vanish from spentFlops if it is at work when a corpus is to be prepared; 2,000 simulators
-have not been shown to hold without this. While it is so, no attempt that has reported something ends without a
-result that can be read or is claimed elsewhere, or has ended when its point is dropped."""
 TOKENS_PER_SECOND: Final = 2_000
 FIRST_REPORT_SECONDS: Final = 20.0
 """Until then an attempt has reported nothing."""
@@ -111,7 +107,6 @@ FAILED: Final = {
 }
 """Ways in which it fails, by what is left of its pod."""
 ENDS: Final = (*COMPLETE, *FAILED, "deleted by hand")
-UNREPORTED: Final = ("no result", "bad result", "claimed")
 ANSWERED: Final = "s3://models/dense-8b"
 """The checkpoint that the prediction is about."""
 OTHERS: Final = ("s3://models/dense-3b", "s3://models/dense-70b")
@@ -239,29 +234,18 @@ class Simulator:
 
     def edit(self, **changes: Any) -> None:
         """Apply a spec with these top-level fields; None removes one."""
-        spec = {
-            name: value for name, value in {**self.spec, **changes}.items() if value is not None
-        }
-        planned = self._planned(spec)
-        if planned is not None and self._loses_flops(planned):
-            return
-        if "data" in changes and self._corpus_is_in_use:
-            return
-        self.spec = spec
+        spec = {**self.spec, **changes}
+        self.spec = {name: value for name, value in spec.items() if value is not None}
         self.generation += 1
-        self.points |= planned or {}
+        self.points |= self.planned or {}
 
     @property
     def planned(self) -> dict[str, PlannedPoint] | None:
-        """The points that the spec means, by key; None: it is invalid."""
-        return self._planned(self.spec)
-
-    def _planned(self, spec: dict[str, Any]) -> dict[str, PlannedPoint] | None:
-        """None: the spec is invalid, as with two sizes of one model."""
+        """The points that the spec means, by key; None: it is invalid, as with two sizes of one model."""
         try:
-            if not any("checkpoint" in size for size in spec["proxies"]):
-                return self._on_grids(spec)
-            found = planned_tasks(accepted_sweep(self._seen(spec)))
+            if not any("checkpoint" in size for size in self.spec["proxies"]):
+                return self._on_grids(self.spec)
+            found = planned_tasks(accepted_sweep(self._seen()))
         except InvalidSpec:
             return None
         return {} if found is None else dict(found.points)
@@ -269,7 +253,7 @@ class Simulator:
     def _on_grids(self, spec: dict[str, Any]) -> dict[str, PlannedPoint]:
         return {point.key: point for point in points(spec)}
 
-    def _seen(self, spec: dict[str, Any]) -> ObservedSweep:
+    def _seen(self) -> ObservedSweep:
         """What places points that continue checkpoints: these, the prediction, and the ledger."""
         found = self.answered
         answers = {}
@@ -278,7 +262,7 @@ class Simulator:
                 found["metadata"]["generation"], parsed_prediction(found["spec"]), found["status"]
             )
         return builders.observed(
-            spec,
+            self.spec,
             ledger=ABSENT if self.ledger is None or self.ledger_is_damaged else self.ledger,
             checkpoints={
                 uri: ObservedCheckpoint(stamp, self.model_configs.get(uri, TOY_CHECKPOINT))
@@ -293,23 +277,13 @@ class Simulator:
 
     def answers(self, body: dict[str, Any] | None) -> None:
         """The prediction is this from now on; None: it is deleted."""
-        before, self.answered = self.answered, body
-        planned = self.planned
-        if planned is not None and self._loses_flops(planned):
-            self.answered = before
+        self.answered = body
         self.points |= self.planned or {}
 
     def replace_checkpoint(self, uri: str, stamp: Read[str]) -> None:
         """Its files have this stamp from now on."""
-        before, self.stamps[uri] = self.stamps[uri], stamp
-        planned = self.planned
-        if planned is not None and self._loses_flops(planned):
-            self.stamps[uri] = before
+        self.stamps[uri] = stamp
         self.points |= self.planned or {}
-
-    def _loses_flops(self, planned: Mapping[str, PlannedPoint]) -> bool:
-        """Whether points are dropped whose attempts have ended and are not recorded."""
-        return FLOPS_OF_UNRECORDED_ENDS_VANISH and not self._unrecorded <= planned.keys()
 
     @property
     def _unrecorded(self) -> set[str]:
@@ -596,11 +570,6 @@ class Simulator:
     def end(self, name: str, how: str) -> str:
         """The Job at work ends as one of ENDS says, or as it must instead: how it ended."""
         observed = self.jobs[name]
-        is_planned = self.planned is None or observed.key in self.planned
-        is_dropped = observed.kind == "train" and not is_planned
-        is_reported = how in UNREPORTED and self._has_reported(observed)
-        if FLOPS_OF_UNRECORDED_ENDS_VANISH and (is_reported or (is_dropped and how in COMPLETE)):
-            how = "crash"
         if how == "deleted by hand":
             del self.jobs[name]
             self.orphaned.append(observed.key)
@@ -620,10 +589,6 @@ class Simulator:
             )
             self.results[point.key] = left
         return self._finish_as(name, how)
-
-    def _has_reported(self, observed: ObservedJob) -> bool:
-        known = self.progress.get(observed.key)
-        return known is not None and known.claimant.attempt == observed.attempt
 
     def write_result(self, point: PlannedPoint, task: TrainTask, how: str = "succeeds") -> None:
         """As the trainer does before it exits."""
@@ -699,22 +664,16 @@ class Simulator:
 
     def lose_corpus(self) -> None:
         """Somebody deletes data/."""
-        if not self._corpus_is_in_use:
-            self.prepared.clear()
-
-    @property
-    def _corpus_is_in_use(self) -> bool:
-        reporting = (j for j in self.jobs.values() if j.kind == "train" and self._has_reported(j))
-        return FLOPS_OF_UNRECORDED_ENDS_VANISH and bool(self._unrecorded or any(reporting))
+        self.prepared.clear()
 
     def lose_result(self, key: str) -> None:
-        """Somebody deletes a result."""
-        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded | self._unpaid):
+        """Somebody deletes a result that the ledger has."""
+        if key not in self._unrecorded | self._unpaid:
             self.results.pop(key, None)
 
     def withhold_result(self, key: str) -> None:
-        """The store does not give it out."""
-        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded | self._unpaid):
+        """The store does not give it out any more, once the ledger has it."""
+        if key not in self._unrecorded | self._unpaid:
             self.withheld.add(key)
 
     def end_fit(self, how: str) -> None:

@@ -314,13 +314,7 @@ class Fuzz(RuleBasedStateMachine):
         for uri, stamp in simulator.stamps.items():
             if isinstance(stamp, Unanswered):
                 simulator.replace_checkpoint(uri, "9" * 64)
-                if isinstance(simulator.stamps[uri], Unanswered):
-                    # It drops points whose last attempts are not recorded, and what these cost with them.
-                    simulator.stamps[uri], self.spent = "9" * 64, 0.0
-                    simulator.points |= simulator.planned or {}
         simulator.answers(answer(FAR))
-        if simulator.answered != answer(FAR):
-            simulator.answered = answer()
         self.comes_to_its_end()
         before = simulator.status
         simulator.let_time_pass(4000.0)
