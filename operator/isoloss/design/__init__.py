@@ -4,4 +4,11 @@ Pure: see knowledge.py for the model, setting.py for what is taken for granted.
 """
 
 from isoloss.design.knowledge import Knowledge, Outlook, effects, evidence
-from isoloss.design.setting import PlannedRun, Setting, Target, grid_about, token_slope
+from isoloss.design.setting import (
+    PlannedRun,
+    Setting,
+    Target,
+    centre_below,
+    grid_about,
+    token_slope,
+)

@@ -33,6 +33,15 @@ class Target:
         """At 6 for each parameter and token."""
         return 6.0 * self.params * self.tokens
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is no run."""
+        _require_positive(self, "params", "tokens", "flops")
+
+
+def centre_below(target: Target) -> tuple[float, float]:
+    """(ln N, ln D) from which designs for the target are compared: the same for all of them, and about where their runs are."""
+    return math.log(target.params) - 3.0, math.log(target.tokens) - 2.0
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -50,10 +59,7 @@ class PlannedRun:
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is no run."""
-        for name in ("params", "batch_size", "learning_rate", "tokens"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name}: must be positive and finite, not {value}")
+        _require_positive(self, "params", "batch_size", "learning_rate", "tokens")
 
     @property
     def flops(self) -> float:
@@ -101,6 +107,14 @@ class Setting:
         return Setting(
             OptimumTrends(Trend(0.0, 0.0, 0.0), Trend(0.0, of_params, of_tokens), 0.0, 0.0)
         )
+
+
+def _require_positive(run: Target | PlannedRun, *names: str) -> None:
+    """Raises ValueError."""
+    for name in names:
+        value = getattr(run, name)
+        if not (math.isfinite(value) and value > 0.0):
+            raise ValueError(f"{name}: must be positive and finite, not {value}")
 
 
 def grid_about(

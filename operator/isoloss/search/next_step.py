@@ -27,8 +27,10 @@ def next_step(
     """The next decisions, or why the search is over.
 
     Nothing is decided before everything that runs has reached its tokens. Points of the grid that were never wanted may be left out of
-    `seen`; the others are of sizes among `sizes`, which have a name each. Raises InvalidRunError if a run's numbers are impossible.
+    `seen`; the others are of sizes among `sizes`, which have a name each. Raises ValueError for no size, and InvalidRunError if a run's numbers are impossible.
     """
+    if not sizes:
+        raise ValueError("sizes: at least one is needed")
     state = _State.of(sizes, seen, options)
     if any(not s.closed and s.tokens < model.REACHED * s.wanted for s in state.seen.values()):
         return model.Step()

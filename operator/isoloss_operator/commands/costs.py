@@ -253,10 +253,21 @@ class Planned:
         """Accelerator hours of the whole grids."""
         return sum(pace.hours(size) for size in self.sizes)
 
-    def expected_hours(self, pace: Pace) -> float:
+    @property
+    def trains_nothing(self) -> bool:
+        """Whether it is a search that ends before its first run."""
+        return self.first_step is not None and self.first_step.stop is not None
+
+    @property
+    def expected_flops(self) -> float:
         """Those that are expected: of the search if there is one."""
-        share = 1.0 if self.search is None else self.search.expected_flops / self.flops
-        return share * self.hours(pace)
+        if self.trains_nothing:
+            return 0.0
+        return self.flops if self.search is None else self.search.expected_flops
+
+    def expected_hours(self, pace: Pace) -> float:
+        """Accelerator hours of these."""
+        return self.expected_flops / self.flops * self.hours(pace)
 
     def elapsed(self, pace: Pace) -> Elapsed:
         """How long it takes with as many Jobs at a time as the spec allows."""
@@ -269,6 +280,8 @@ class Planned:
             for _ in range(size.points // len(size.batch_sizes))
         ]
         searched = None if search is None else search.elapsed(one_by_one, parallelism)
+        if self.trains_nothing:
+            searched = 0.0
         at_once = min(parallelism, sum(size.points for size in sizes))
         return Elapsed(at_once, elapsed(jobs, parallelism), searched)
 
@@ -424,7 +437,7 @@ def search_document(planned: Planned) -> dict[str, Any] | None:
         return None
     seconds = first.least_seconds
     return {
-        "expected_flops": search.expected_flops,
+        "expected_flops": planned.expected_flops,
         "worst_flops": search.worst_flops,
         "max_added_points": search.max_added_points,
         "basis": search.basis,

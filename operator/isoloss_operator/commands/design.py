@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
+from isoloss import formatting
+from isoloss.design import (
+    Knowledge,
+    Outlook,
+    Setting,
+    Target,
+    centre_below,
+    evidence,
+    grid_about,
+)
 from isoloss.laws import Array, size_refusal
 from isoloss.numbers import to_significant_digits
 from isoloss_contract.footprint import fit
@@ -260,7 +269,7 @@ def choose(compared: Sequence[Design], spend: Spend) -> Design:
         cheapest = min(compared, key=lambda each: each.expected_flops)
         raise NoDesign(
             "--spend",
-            f"no sweep of this checkpoint is expected to cost less than {cheapest.cost:.2%} of the planned run, "
+            f"no sweep of this checkpoint is expected to cost less than {formatting.number(100.0 * cheapest.cost, 2)}% of the planned run, "
             f"{cheapest.expected_hours:.3g} accelerator hours",
         )
     return min(allowed, key=lambda each: each.total)
@@ -309,7 +318,7 @@ class _Comparison:
         self.target = target
         self.searches = searches
         self.setting = Setting.usual()
-        self.centre = math.log(target.params) - 3.0, math.log(target.tokens) - 2.0
+        self.centre = centre_below(target)
         self._evidence: dict[tuple[int, int, int], Array] = {}
 
     def design(self, runs: Sequence[SizedRun], lines: int) -> Design:

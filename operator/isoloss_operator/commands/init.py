@@ -61,7 +61,8 @@ from isoloss_operator.planning.points import GIVE_A_GRID
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 
 BUDGET = 1.2
-"""Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
+"""Over the whole grid, or over the expected search if that costs more: searches without a target took 1.08 of the grid at most, and
+attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
 ACCELERATORS_OF_CONTINUED = (*ACCELERATORS_OF_JOB, 128, 256, 512)
@@ -231,12 +232,12 @@ def init(
                 **sizes_document(plan.sizes, pace, cost),
                 **price_document(plan, pace),
                 "designs": curve_document(shown, written.design),
-                "warnings": list(_caveats(written)),
+                "warnings": list(_caveats(written, cap)),
             }
         )
     else:
-        print_curve(shown, written.design, price_per_hour)
-        _print(path, text, written, plan, pace)
+        print_curve(shown, written.design, price_per_hour, is_capped=cap != Spend())
+        _print(path, text, written, plan, pace, cap)
     return ANSWERED
 
 
@@ -279,7 +280,8 @@ def _completed(
     """With what follows from the plan of a draft, and the plan of all that."""
     written, plan = _laid_out(written, accelerators, grid=grid)
     costs = tuple(_costs(written, plan, pace))
-    written = replace(written, budget=BUDGET * plan.flops, costs=costs)
+    searched = 0.0 if plan.search is None else plan.search.expected_flops
+    written = replace(written, budget=BUDGET * max(plan.flops, searched), costs=costs)
     return written, _plan_of(written)
 
 
@@ -361,7 +363,7 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
     return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
 
 
-def _caveats(written: Written) -> Iterator[str]:
+def _caveats(written: Written, cap: Spend) -> Iterator[str]:
     """What differs from the checkpoint, and what makes the sweep a poor deal for a run as short, or as long, as that."""
     found, other = written.design, written.checkpoint.nearest
     yield from _cost_of_validation(written)
@@ -369,9 +371,14 @@ def _caveats(written: Written) -> Iterator[str]:
         yield " ".join(other.sentences)
     free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
     if found.outlook.wasted >= PUBLISHED_WASTE:
+        larger = (
+            "more accelerators hold larger proxies, on several nodes"
+            if cap == Spend()
+            else "a higher --spend allows larger proxies"
+        )
         yield (
             f"The proxies worth their cost are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
-            "Its prediction may be refused (ExtrapolationTooFar): more accelerators hold larger proxies, on several nodes."
+            f"Its prediction may be refused (ExtrapolationTooFar): {larger}."
         )
     elif found.total >= PUBLISHED_WASTE:
         share = formatting.number(100.0 * found.total, 2)
@@ -391,10 +398,10 @@ def _caveats(written: Written) -> Iterator[str]:
         )
 
 
-def _print(path: Path, text: str, written: Written, plan: Planned, pace: Pace) -> None:
+def _print(path: Path, text: str, written: Written, plan: Planned, pace: Pace, cap: Spend) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, pace, plan.cost(written.checkpoint.active, written.cpt_tokens))
-    for sentence in _caveats(written):
+    for sentence in _caveats(written, cap):
         terminal.print(f"\n{sentence}")
     where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(

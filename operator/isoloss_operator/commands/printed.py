@@ -176,10 +176,12 @@ def print_search(planned: Planned) -> None:
     if search is None or first is None:
         return
     expected, worst = search.expected_flops, search.worst_flops
+    count = search.max_added_points
+    added = f" and {formatting.counted(count, 'added point')}" if count else ""
     _say(
         f"Sequential search: {formatting.flops(expected)} FLOPs expected "
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
-        f"(the whole grid and {search.max_added_points} added points). {search.basis}"
+        f"(the whole grid{added}). {search.basis}"
     )
     if first.least_flops is not None:
         field = "flops" if first.least_seconds is None else "acceleratorHours"

@@ -13,6 +13,8 @@ from isoloss.design import (
     PlannedRun,
     Setting,
     Target,
+    centre_below,
+    evidence,
     grid_about,
     token_slope,
 )
@@ -39,11 +41,12 @@ class Outlooks:
 
 
 def outlooks(found: Planned, target: Target) -> Outlooks | None:
-    """Of a manifest's grids, as if each was about the optimum of its size; None of sizes that continue checkpoints."""
-    sizes = _sizes(found)
+    """Of a manifest's grids, as if each was about the optimum of its size; None of sizes that continue checkpoints, and of a search that
+    trains nothing."""
+    sizes = None if found.trains_nothing else _sizes(found)
     if sizes is None:
         return None
-    expected = found.flops if found.search is None else found.search.expected_flops
+    expected = found.expected_flops
     per_flop = expected / sum(size.flops for size in sizes)
     loss = 1.0 if found.search is None else expected_loss(found.search.target_factor)
     cost = expected / target.flops
@@ -133,10 +136,10 @@ def _further(sizes: Sequence[_Size]) -> _Size:
 
 
 def _outlook(sizes: Sequence[_Size], target: Target) -> Outlook:
-    setting = Setting.usual()
-    runs = [run for size in sizes for run in size.runs(setting)]
+    setting, centre = Setting.usual(), centre_below(target)
     ends = [(size.params, size.tokens) for size in sizes]
-    return Knowledge.of(setting, ends, runs).outlook(target)
+    shown = [evidence(setting, size.runs(setting), size.tokens, centre) for size in sizes]
+    return Knowledge.of_evidence(setting, ends, shown, centre).outlook(target)
 
 
 # ---------------------------------------------------------------------------------- as it is shown
@@ -193,9 +196,14 @@ def outlook_document(found: Outlook) -> dict[str, Any]:
 
 
 def print_curve(
-    curve: Sequence[tuple[Design, float | None]], chosen: Design, price_per_hour: float | None
+    curve: Sequence[tuple[Design, float | None]],
+    chosen: Design,
+    price_per_hour: float | None,
+    *,
+    is_capped: bool,
 ) -> None:
-    """Designs from cheap to dear, each with the hours until it ends; the chosen one is marked."""
+    """Designs from cheap to dear, each with the hours until it ends; the chosen one, of those within --spend if that caps them, is
+    marked."""
     terminal = console(PIPED_WIDTH)
     table = grid(
         "",
@@ -225,9 +233,10 @@ def print_curve(
             "" if elapsed is None else formatting.number(elapsed),
         )
     terminal.print(table)
+    among = " of those within --spend" if is_capped else ""
     terminal.print(
         "Cost and regret are expectations, as shares of the planned run's compute. LR and B are known to these factors (80%). "
-        f"The marked design has the least sum, {_percent(chosen.total)}. A published law costs nothing and is expected "
+        f"The marked design has the least sum{among}, {_percent(chosen.total)}. A published law costs nothing and is expected "
         f"to lose {published_in_words(chosen.target)}. The checkpoint's past is not counted.\n"
     )
 

@@ -218,7 +218,40 @@ def test_a_cap_is_kept_and_costs_regret(
 def test_a_cap_below_every_sweep_is_refused_with_the_least_one(init: Isoloss, llama: str) -> None:
     ended = init("--checkpoint", llama, *CORPUS, "--tokens", "43B", "--spend", "0.001%")
     assert_refused(ended, "--spend: no sweep of this checkpoint is expected to cost less than")
+    long = init("--checkpoint", llama, *CORPUS, "--tokens", "1000T", "--spend", "0.0000001%")
+    assert " 0.00%" not in long.words
     assert list(Path().iterdir()) == []
+
+
+def test_a_cap_so_tight_that_the_target_is_far_is_told_of_as_such(
+    init: Isoloss, isoloss: Isoloss, llama: str
+) -> None:
+    """Such a search adds points beyond its grids, and may cost more than these."""
+    asked = ("--checkpoint", llama, *CORPUS, "--tokens", "15T", "--spend", "60h")
+    message = init(*asked, "--accelerators", "64").words
+    assert "The marked design has the least sum of those within --spend" in message
+    assert "a higher --spend allows larger proxies" in message
+    assert "Over the budget" not in message
+    (search, _) = read_documents(Path("llama-3-8b.yaml").read_text())
+    target = search["spec"]["search"]["target"]
+    shares = [f"--target-{each}" for each in ("params", "tokens")]
+    options = (shares[0], str(target["parameters"]), shares[1], str(target["tokens"]))
+    planned = isoloss("plan", "llama-3-8b.yaml", *options, "--json").document
+    assert planned["search"]["expected_flops"] > planned["flops"]
+    assert float(search["spec"]["budget"]["flops"]) > planned["search"]["expected_flops"]
+
+
+@pytest.mark.parametrize("more", [("43B",), ("15T", "--spend", "60h")], ids=" ".join)
+def test_plan_expects_of_the_manifests_what_init_did(
+    init: Isoloss, isoloss: Isoloss, llama: str, more: tuple[str, ...]
+) -> None:
+    asked = ("--checkpoint", llama, *CORPUS, "--tokens", *more, "--json")
+    (chosen,) = [each for each in init(*asked).document["designs"] if each["chosen"]]
+    active = str(parameter_counts(completed(LLAMA_3_8B)).active)
+    target = ("--target-params", active, "--target-tokens", more[0], "--json")
+    outlook = isoloss("plan", "llama-3-8b.yaml", *target).document["outlook"]
+    for figure in ("expected_cost_share", "expected_regret", "learning_rate_factor"):
+        assert outlook[figure] == pytest.approx(chosen[figure], rel=0.05)
 
 
 def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> None:

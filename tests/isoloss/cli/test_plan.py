@@ -58,9 +58,9 @@ class Plan:
     def document(self, path: Path = EXAMPLE, *options: object) -> dict[str, Any]:
         return self.isoloss("plan", path, *options, "--json").document
 
-    def words(self, path: Path = EXAMPLE) -> str:
+    def words(self, path: Path = EXAMPLE, *options: object) -> str:
         """What it prints, without where its lines are folded."""
-        return self.isoloss("plan", path).words
+        return self.isoloss("plan", path, *options).words
 
     def error(self, path: Path = EXAMPLE, *options: object) -> str:
         return self.isoloss("plan", path, *options, "--json").error
@@ -290,10 +290,25 @@ def test_a_plan_of_a_search_whose_target_is_worth_no_run_says_that_nothing_would
     plan: Plan,
 ) -> None:
     target = "  search: {strategy: Sequential, target: {parameters: 1000000, tokens: 1000000}}\n"
-    assert plan.words(plan.changed(("  grid:\n", f"{target}  grid:\n"))).endswith(
+    path = plan.changed(("  grid:\n", f"{target}  grid:\n"))
+    ending = (
         "Nothing would be trained (NothingLeft): no point of the grids that is left, or that spec.search.extendGrid.maxPoints "
         "allows, would save enough of the run of spec.search.target for its cost."
     )
+    assert plan.words(path).endswith(ending)
+    asked = ("--target-params", "8B", "--target-tokens", "43B", "--price-per-hour", "2")
+    assert plan.words(path, *asked).endswith(ending)
+    document = plan.document(path, *asked)
+    assert document["search"]["expected_flops"] == 0.0
+    assert document["elapsed"]["search_hours"] == 0.0
+    assert document["expected_price"] == 0.0
+    assert document["outlook"] is None
+
+
+def test_a_search_that_may_add_no_point_costs_its_grid_at_worst(plan: Plan) -> None:
+    search = "  search: {strategy: Sequential, extendGrid: {maxPoints: 0}}\n"
+    words = plan.words(plan.changed(("  grid:\n", f"{search}  grid:\n")))
+    assert "at worst (the whole grid)." in words
 
 
 def test_a_plan_of_a_search_with_too_few_hours_says_so(plan: Plan) -> None:

@@ -150,6 +150,16 @@ def test_what_is_no_run_is_refused_by_name(name: str, value: float) -> None:
         PlannedRun(**{**good, name: value})
 
 
+@pytest.mark.parametrize("name", ["params", "tokens"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_target_is_refused_by_name(name: str, value: float) -> None:
+    good = {"params": 1e8, "tokens": 1e9}
+    with pytest.raises(ValueError, match=f"^{name}: must be positive"):
+        Target(**{**good, name: value})
+    with pytest.raises(ValueError, match=r"^flops: must be positive"):
+        Target(1e200, 1e200)
+
+
 def test_a_sweep_has_sizes() -> None:
     """None tell nothing."""
     with pytest.raises(ValueError, match="sizes"):

@@ -295,6 +295,11 @@ def test_decisions_cost_the_whole_steps_that_runs_take():
             assert decision.flops == 6e8 * -(-10_000_000 // step) * step
 
 
+def test_no_size_is_refused_as_such() -> None:
+    with pytest.raises(ValueError, match=r"^sizes: at least one is needed"):
+        next_step([], [], OPTIONS)
+
+
 def test_sizes_far_below_those_of_published_laws_are_searched() -> None:
     small, large = size("small", 1e5, 4e6), size("large", 5e5, 8e6)
     steps, _ = search((small, large), OPTIONS)
