@@ -28,6 +28,7 @@ from isoloss.tables.exports import in_long_form, is_panel
 from isoloss.tables.expressions import Expression
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 from isoloss.tables.lookup import STEP, Found, Lookup
+from isoloss.tables.recipes import warn_of_differences
 from isoloss.tables.run_names import run_columns, runs_of_rows
 from isoloss.tables.run_settings import settings_of_rows
 from isoloss.tables.step_counts import refuse_other_tokens
@@ -152,6 +153,7 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
     refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
     doubt_additions(lookup, "loss")
+    warn_of_differences(lookup)
     if "diverged" not in columns:
         warn_of_unfinished(lookup, range(len(lookup.runs)))
     beside = (*RUN_STATES, *known_names.HELD_OUT)
@@ -180,6 +182,7 @@ def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
     if "diverged" not in cells:
         cells |= diverged_runs(lookup, cells["loss"], kept)
         warn_of_unfinished(lookup, kept)
+    warn_of_differences(lookup)
     read = ReadAs(
         log.source,
         {"run": run_label} | {name: each.label for name, each in found.items()},

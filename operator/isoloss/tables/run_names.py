@@ -8,7 +8,7 @@ from isoloss.tables import known_names
 from isoloss.tables.cell_values import is_blank, is_number, text_of
 from isoloss.tables.exports import is_called_alike, run_of_file
 from isoloss.tables.expressions import Expression, missing_name, near, option
-from isoloss.tables.formats import BadTable, Table
+from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable, Table
 
 
 def run_columns(header: Iterable[str]) -> list[str]:
@@ -61,7 +61,11 @@ def _one_run(table: Table) -> tuple[str, list[str]]:
         for tier in known_names.TIERS["step"]
         if any(known_names.is_of(column, known, tier.kind) for known in tier.names)
     ]
-    texts = [column for column in header if _tells_rows_apart(table.columns[column])]
+    texts = [
+        column
+        for column in header
+        if column not in (*REQUIRED, *OPTIONAL) and _tells_rows_apart(table.columns[column])
+    ]
     if name is None or not steps or texts:
         hint = near("run", texts or header)
         which = f"; name it, as in {option('run', texts[0])}" if texts else ""

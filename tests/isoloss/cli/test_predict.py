@@ -301,6 +301,25 @@ def test_a_published_batch_size_in_tokens_is_that_of_the_rounded_one(
     assert f"{batch * 2048 / 1e6:.3g}M" in printed
 
 
+@pytest.mark.parametrize(
+    ("given", "is_said"),
+    [
+        (("2.6", "--batch-size", "1000000"), False),
+        (("2.6", "--pretraining-learning-rate", "3"), False),
+        (("1.95",), True),
+    ],
+    ids=["a batch size", "a learning rate", "compute"],
+)
+def test_other_units_of_the_initial_loss_are_named_only_if_the_compute_is_too_far(
+    predict: Isoloss, given: tuple[str, ...], is_said: bool
+) -> None:
+    loss, *options = given
+    asked = ("--initial-loss", loss, "--params", "1e9", "--cpt-tokens", "1e9", *options, "--json")
+    (refusal,) = predict(*asked).document["refused"]
+    assert refusal["reason"] == "ExtrapolationTooFar"
+    assert ("It would fit in another unit" in refusal["message"]) == is_said
+
+
 def test_a_published_law_refuses_sequences_longer_than_its_batch(isoloss: Isoloss) -> None:
     asked = ("predict", "published:step-law", "--total-flops", "1e19", "--params", "1e8", "--json")
     assert isoloss(*asked, "--sequence-length", 100_000).code == 0

@@ -170,6 +170,32 @@ def test_what_may_be_added_to_the_loss_is_named_in_tables_with_our_columns(
     assert ignored == f"runs.csv: columns ignored: {name}"
 
 
+@pytest.mark.parametrize("name", ["weight_decay", "optimizer.beta2", "lr_scheduler_type"])
+def test_a_recipe_in_which_runs_differ_is_named(name: str) -> None:
+    rows = [[*row, "0.10" if row[0] == good_rows()[0][0] else ".2"] for row in good_rows()]
+    warnings = parse_table(as_csv(rows, [*HEADER, name]), "runs.csv").warnings
+    assert any(f"runs differ in {name} (0.1, 0.2)" in warning for warning in warnings)
+    same = [[*row, "0.10" if at % 2 else "0.1"] for at, row in enumerate(good_rows())]
+    assert len(parse_table(as_csv(same, [*HEADER, name]), "runs.csv").warnings) == 1
+
+
+def test_rows_of_several_texts_in_one_run_are_named() -> None:
+    rows = [[*row, "train" if at % 2 else "val"] for at, row in enumerate(good_rows())]
+    warning, _ = parse_table(as_csv(rows, [*HEADER, "split"]), "runs.csv").warnings
+    assert "rows of one run differ in split (train, val)" in warning
+
+
+def test_a_table_without_names_of_runs_is_not_told_to_take_a_column_of_ours_for_them() -> None:
+    """Of runs that diverged, say."""
+    at = HEADER.index("run")
+    rows = [[*row[:at], *row[at + 1 :], "true"] for row in good_rows()]
+    rows[0][-1] = "false"
+    header = [*HEADER[:at], *HEADER[at + 1 :], "diverged"]
+    with pytest.raises(BadTable) as caught:
+        parse_table(as_csv(rows, header), "runs.csv")
+    assert "--column" not in str(caught.value)
+
+
 def test_a_learning_rate_below_what_was_logged_is_refused_in_tables_with_our_columns() -> None:
     rows = [[*row, "0.0006" if row[0] == "r128" else "0.0002"] for row in good_rows()]
     match = "learning_rate is 0.0003 for run r128, which was trained at 0.0006 by train/learning"

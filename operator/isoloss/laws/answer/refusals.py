@@ -228,6 +228,10 @@ def _one_batch_size(batch_size: float) -> Refusal:
     )
 
 
+OF_COMPUTE = frozenset({"side", "learning_rate"})
+"""Figures of refusals for which the compute is to blame: it is too far from the data, or what the laws make of it is implausible."""
+
+
 def of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Refused) -> Refused:
     """A refusal with the units that would fit, where the initial loss makes most of a distance: one in another unit is likelier than such a
     checkpoint."""
@@ -237,12 +241,12 @@ def of_the_loss(laws: Laws, query: PredictionQuery, question: Question, far: Ref
     first = far.refusals[0]
     if first.reason is not RefusalReason.EXTRAPOLATION_TOO_FAR:
         return far
+    if not OF_COMPUTE & first.figures.keys():
+        return far  # of a batch size or a learning rate that was given
     units, past = other_units(laws, loss), 1.0 - float(np.exp(question.log_share))
     if 2.0 * past < 1.0 or not units:
         return far
-    message = (
-        f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of that compute.{units}"
-    )
+    message = f"{first.message} The initial loss, {loss:.4g}, makes {past:.0%} of the total compute.{units}"
     return replace(far, refusals=(replace(first, message=message), *far.refusals[1:]))
 
 
