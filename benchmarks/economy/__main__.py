@@ -4,7 +4,7 @@
 
 Published sweeps: every part of them that is a design (two or three sizes to some tokens, the dozen runs about each best) answers for every larger cell.
 Synthetic ones: what isoloss init would choose at each cost, for 4B parameters and 80B tokens. Costs are those of whole grids; a search takes a
-part of them. Regret is nats above the least loss at the target, in thousandths. "expected" is what isoloss.design says before a loss is read,
+part of them. Last, answers far beyond whole grids, shares of tokens wasted. Regret is nats above the least loss at the target, in thousandths. "expected" is what isoloss.design says before a loss is read,
 "reported" what the answer says of itself. At no cost there are the published law and the best run of the nearest size. The published sweeps' own targets are small: two sizes and a dozen runs of each cost about as much as they do. Where the tables are: benchmarks/science.
 """
 
@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.economy import published, synthetic
+from benchmarks.economy import distances, published, synthetic
 from benchmarks.economy.outcomes import (
     FRONTIER_HEAD,
     PUBLISHED_CAPS,
@@ -74,6 +75,8 @@ def main() -> int:
             )
         for words, outcomes in frontier.items():
             print(mean_line(words, outcomes))
+    with ProcessPoolExecutor() as pool:
+        print("\n" + "\n".join(distances.table(pool, 1 if given.brief else 3)))
     if given.figure:
         draw(frontiers, free, given.figure)
     return code

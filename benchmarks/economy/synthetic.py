@@ -39,10 +39,11 @@ def outcomes(seeds: int) -> Iterator[tuple[str, Outcome]]:
     for number, (name, design) in enumerate(designs()):
         for shape in SHAPES:
             for seed in range(seeds):
-                yield name, _outcome(design, shape, seed, number)
+                yield name, outcome(design, shape, seed, number)
 
 
-def _outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
+def outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
+    """Of the design, which has this number."""
     truth = surface(shape, seed)
     sizes = tuple(float(run.size.active) for run in design.runs)
     layout = replace(

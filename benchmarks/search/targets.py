@@ -67,12 +67,12 @@ def _outcome(sweep: SyntheticSweep, searched: int | None, trained: strategies.Se
         if found is not None:
             regret = record(Score(), found, sweep.truth_at(params, tokens))
         spent = trained.flops / (6.0 * params * tokens)
-        lost[times] = None if regret is None else (regret / _slope(sweep, params, tokens), spent)
+        lost[times] = None if regret is None else (regret / slope(sweep, params, tokens), spent)
     whole = sum(size.grid_flops for size in sweep.sizes)
     return Outcome(searched, trained.flops / whole, lost)
 
 
-def _slope(sweep: SyntheticSweep, params: float, tokens: float) -> float:
+def slope(sweep: SyntheticSweep, params: float, tokens: float) -> float:
     """-dL/dlnD of the least loss."""
     truth, step = sweep.truth, 0.05
     at = [tokens * np.exp(-step), tokens * np.exp(step)]

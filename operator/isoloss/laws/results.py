@@ -4,8 +4,10 @@ Everything is frozen and made of numbers, strings and arrays, so that it can be 
 drawn in a report. A refused part has no coefficients (None) and carries its `refusal`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +27,12 @@ from isoloss.laws.model import (
     Status,
 )
 from isoloss.laws.quadratic import value_at, vertex_of
-from isoloss.usual import FRONTIER_EXPONENT_ERROR
+from isoloss.usual import (
+    FRONTIER_EXPONENT_ERROR,
+    MEAN_CURVATURE_SHARE,
+    USUAL_SIZE_CURVATURE,
+    USUAL_TOKEN_CURVATURE,
+)
 
 if TYPE_CHECKING:  # pyarrow takes a quarter of a second to import, and pandas more
     import pandas
@@ -172,6 +179,17 @@ class LawError:
         own = (self.exponents * past) ** 2 + (self.token_curvatures * past**2) ** 2
         return np.asarray(row @ self.moments @ row.T + self.scatter + np.diag(own), dtype=float)
 
+    @property
+    def in_the_mean(self) -> LawError:
+        """With as much of the usual curvatures' variance as settings show in the mean. Intervals have to hold nearly all settings, and
+        keep all of it; what an answer is expected to waste would be several times what answers do waste."""
+        of = slice(len(self.noise), None)
+        usual = np.repeat([USUAL_SIZE_CURVATURE, USUAL_TOKEN_CURVATURE], len(self.scatter)) ** 2
+        # As an observation of no curvature that leaves such a share of the usual variance.
+        seen = usual * MEAN_CURVATURE_SHARE / (1.0 - MEAN_CURVATURE_SHARE)
+        gain = np.linalg.solve(self.moments[of, of] + np.diag(seen), self.moments[of]).T
+        return replace(self, moments=self.moments - gain @ self.moments[of])
+
 
 @dataclass(frozen=True)
 class SurfaceLaw:
@@ -205,6 +223,12 @@ class SurfaceLaw:
         """(2, 2) second moments of the error of ln LR and ln B at a size and tokens; the surface must stand."""
         assert self.error is not None
         return self.error.at(self._terms(log_params, log_tokens), log_params, log_tokens)
+
+    def mean_error_at(self, log_params: float, log_tokens: float) -> arrays.Array:
+        """(2, 2) the same as settings have it in the mean."""
+        assert self.error is not None
+        terms = self._terms(log_params, log_tokens)
+        return self.error.in_the_mean.at(terms, log_params, log_tokens)
 
     def noise_at(self, log_params: float, log_tokens: float) -> arrays.Array:
         """(2, 2) the part of it that the noise of the runs explains."""
@@ -266,13 +290,15 @@ class RateAtBatchLaw:
 
     def variances(
         self, log_params: float, log_tokens: float, log_batch: float
-    ) -> tuple[float, float]:
-        """(second moment of the error of the best ln LR, the part that the noise of the runs explains); the law must stand."""
+    ) -> tuple[float, float, float]:
+        """Second moment of the error of the best ln LR, the same as settings have it in the mean, and the part that the noise of the
+        runs explains; the law must stand."""
         curve, error = self.curve, self.error
         assert curve is not None and error is not None  # noqa: PT018  (of one law)
         terms = curve.terms(log_params, log_tokens, log_batch)[None, :]
         whole = error.at(terms, log_params, log_tokens)
-        return float(whole[0, 0]), float((terms @ error.noise @ terms.T)[0, 0])
+        mean = error.in_the_mean.at(terms, log_params, log_tokens)
+        return float(whole[0, 0]), float(mean[0, 0]), float((terms @ error.noise @ terms.T)[0, 0])
 
 
 @dataclass(frozen=True)
@@ -329,7 +355,7 @@ class Draws:
     loss_compute: LossCurve | None = None
 
 
-def as_arrow(rows: Sequence[Mapping[str, Any]], heads: Sequence[str] = ()) -> "pyarrow.Table":
+def as_arrow(rows: Sequence[Mapping[str, Any]], heads: Sequence[str] = ()) -> pyarrow.Table:
     """A table of these rows; `heads` are its columns if there is none."""
     import pyarrow
 
@@ -338,7 +364,7 @@ def as_arrow(rows: Sequence[Mapping[str, Any]], heads: Sequence[str] = ()) -> "p
     return pyarrow.Table.from_pylist(list(rows))
 
 
-def as_pandas(table: "pyarrow.Table") -> "pandas.DataFrame":
+def as_pandas(table: pyarrow.Table) -> pandas.DataFrame:
     """Raises ModuleNotFoundError, which says what to do, if pandas is not installed."""
     try:
         return table.to_pandas()

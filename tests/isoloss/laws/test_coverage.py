@@ -19,7 +19,13 @@ from isoloss.laws import (
 )
 from isoloss.laws.answer.optimum import Optimum, best_pair, too_vague
 from isoloss.laws.answer.question import Question, resolve
-from isoloss.usual import STEEP_SCATTER
+from isoloss.usual import (
+    FLATTENS,
+    MEAN_CURVATURE_SHARE,
+    STEEP_SCATTER,
+    USUAL_SIZE_CURVATURE,
+    USUAL_TOKEN_CURVATURE,
+)
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 from tests.support.synthetic_runs import refusal_of
 
@@ -101,12 +107,17 @@ def test_two_sizes_do_not_show_their_scatter_and_the_answer_says_what_it_assumes
     assert found.batch_size.high / found.batch_size.low > at_least
 
 
-def asked(laws: Laws, flops: float = 1e20) -> Optimum:
+def asked(laws: Laws, flops: float = 1e20) -> tuple[Question, Optimum]:
     question = resolve(laws, PredictionQuery(total_flops=flops, params=1e9))
     assert isinstance(question, Question)
     found = best_pair(laws, question)
     assert found is not None
-    return found
+    return question, found
+
+
+def slope_at(laws: Laws, tokens: float) -> float:
+    """-dL/dlnD, nats: what the largest size shows at its end, flattening as is usual."""
+    return laws.surface.token_slope * (tokens / laws.data.largest_tokens) ** -FLATTENS
 
 
 def with_noise(surface: SurfaceLaw, variances: tuple[float, float]) -> SurfaceLaw:
@@ -121,8 +132,8 @@ def test_an_answer_is_refused_for_the_tokens_its_noise_would_waste_and_not_for_i
     wide = with_noise(laws.surface, (0.9**2, 0.9**2))
     flat = replace(laws, surface=replace(wide, curvature=0.05 * np.eye(2)))
     steep = replace(laws, surface=replace(wide, curvature=0.5 * np.eye(2)))
-    assert too_vague(flat, asked(flat)) is None
-    refusal = too_vague(steep, asked(steep))
+    assert too_vague(flat, *asked(flat)) is None
+    refusal = too_vague(steep, *asked(steep))
     assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
     assert "of the tokens" in refusal.message
     assert refusal.figures["expected_regret"] > 0
@@ -132,20 +143,32 @@ def test_what_is_taken_as_usual_widens_an_answer_and_refuses_none():
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
     error = replace(laws.surface.error, scatter=2.0**2 * np.eye(2))
     unsure = replace(laws, surface=replace(laws.surface, error=error, curvature=np.eye(2)))
-    found = asked(unsure)
+    question, found = asked(unsure)
     assert found.point.learning_rate.high > 50 * found.point.learning_rate.low
-    assert too_vague(unsure, found) is None
+    assert too_vague(unsure, question, found) is None
 
 
 def test_the_expected_regret_of_an_answer_is_told_in_nats_and_as_compute():
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-    covariance = asked(laws).covariance
-    expected = 0.5 * np.trace(laws.surface.curvature @ covariance) * laws.surface.token_slope
+    wasted = 0.5 * np.trace(laws.surface.curvature @ asked(laws)[1].mean_error)
+    expected = wasted * slope_at(laws, 1e20 / (laws.surface.flops_per_token_per_param * 1e9))
     assert found.expected_regret == pytest.approx(expected)
     curve, more = laws.loss_compute.curve, np.log1p(found.expected_regret_flops / 1e20)
     gained = curve.loss(np.log(1e20)) - curve.loss(np.log(1e20) + more)
     assert gained == pytest.approx(found.expected_regret, rel=0.05)
+
+
+def test_what_an_answer_is_expected_to_waste_has_an_eighth_of_the_curvatures_that_its_interval_has():
+    """With all of it answers by designs of `isoloss init` were told seven times what they lost."""
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    usual = np.repeat([USUAL_SIZE_CURVATURE, USUAL_TOKEN_CURVATURE], 2) ** 2
+    unshown = replace(laws.surface.error, moments=np.diag([*[1e-4] * 6, *usual]))
+    found = np.diag(unshown.in_the_mean.moments)
+    assert found[:6] == pytest.approx(1e-4)
+    assert found[6:] == pytest.approx(MEAN_CURVATURE_SHARE * usual)
+    shown = replace(unshown, moments=np.diag([*[1e-4] * 6, *(1e-4 * usual)]))
+    assert np.diag(shown.in_the_mean.moments)[6:] == pytest.approx(1e-4 * usual, rel=1e-3)
 
 
 def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_off():
@@ -156,6 +179,7 @@ def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_o
         initial_loss=loss, cpt_flops=1e20, params=1e9, composition_error=(0.0, 0.0)
     )
     exact = predict(laws, query)
+    tokens = exact.total_flops.value / (laws.surface.flops_per_token_per_param * 1e9)
     for batch_size, errors in ((None, (0.3, 0.5)), (exact.batch_size.value, (0.3, 0.0))):
         known, unsure = (
             predict(laws, replace(query, batch_size=batch_size, composition_error=error))
@@ -166,7 +190,7 @@ def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_o
             if batch_size is None
             else [laws.rate_at_batch.curvature, 0.0]
         )
-        more = 0.5 * np.dot(curvature, np.square(errors)) * laws.surface.token_slope
+        more = 0.5 * np.dot(curvature, np.square(errors)) * slope_at(laws, tokens)
         assert unsure.expected_regret == pytest.approx(known.expected_regret + more)
 
 
@@ -179,11 +203,11 @@ def test_an_answer_that_could_be_nearly_any_value_is_refused_however_little_it_w
     flat[at, at], variances[at] = 0.002, 3.0**2
     surface = with_noise(laws.surface, tuple(variances))
     unseen = replace(laws, surface=replace(surface, curvature=flat))
-    refusal = too_vague(unseen, asked(unseen))
+    refusal = too_vague(unseen, *asked(unseen))
     assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
     assert refusal.figures["quantity"] == quantity
     assert f"{quantity.replace('_', ' ')} makes no visible difference" in refusal.message
-    assert too_vague(laws, asked(laws)) is None
+    assert too_vague(laws, *asked(laws)) is None
 
 
 @pytest.mark.parametrize("seed", [1, 16])
@@ -206,5 +230,5 @@ def test_whether_an_answer_is_too_vague_does_not_depend_on_the_seed():
     costs = set()
     for seed in range(3):
         laws = fit_laws(runs, replace(OPTIONS, seed=seed))
-        costs.add(float(np.trace(asked(laws, 1e21).noise)))
+        costs.add(float(np.trace(asked(laws, 1e21)[1].noise)))
     assert len(costs) == 1

@@ -86,6 +86,6 @@ def test_the_error_that_decides_on_a_refusal_is_that_of_the_interval(seed: int) 
     assert isinstance(question, Question)
     pair = best_pair(laws, question)
     assert pair is not None
-    errors, point = np.sqrt(np.diag(pair.covariance)), pair.point
+    errors, point = np.sqrt(np.diag(pair.mean_error)), pair.point
     for error, found in zip(errors, (point.learning_rate, point.batch_size), strict=True):
         assert error == pytest.approx(np.log(found.high / found.low) / (2 * 1.2816), rel=0.4)

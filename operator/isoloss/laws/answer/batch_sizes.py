@@ -71,9 +71,9 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
     )
 
 
-def batch_cost(laws: Laws, batch: float, best: Point) -> Interval | None:
+def batch_cost(laws: Laws, question: Question, batch: float, best: Point) -> Interval | None:
     """Nats that a batch size costs over the best one, the learning rate being the best at each; None without a surface."""
-    curvature = _batch_curvature(laws)
+    curvature = _batch_curvature(laws, question)
     if curvature is None:
         return None
     found = best.batch_size
@@ -89,21 +89,21 @@ def affordable(
     """The batch sizes that cost no more than the question's tolerance, and what to say of them; neither without one."""
     if question.tolerance is None:
         return None, ()
-    found = _affordable(laws, question.tolerance, best, largest)
+    found = _affordable(laws, question, question.tolerance, best, largest)
     if found is None:
-        return None, (_not_affordable(laws, question.tolerance, best),)
+        return None, (_not_affordable(laws, question, question.tolerance, best),)
     return found, _range_sentences(found)
 
 
 def _affordable(
-    laws: Laws, tolerance: float, best: Point, largest: float | None
+    laws: Laws, question: Question, tolerance: float, best: Point, largest: float | None
 ) -> BatchSizeRange | None:
     """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance.
 
     It ends where nothing is known of batch sizes, FARTHEST beyond those tried, at one sequence, and at the `largest` that the
     budget has enough steps for, None: any.
     """
-    curvature = _batch_curvature(laws)
+    curvature = _batch_curvature(laws, question)
     if curvature is None:
         return None
     deviation = _deviation(best.batch_size, laws.options.interval)
@@ -145,9 +145,9 @@ def _range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
     )
 
 
-def _not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
+def _not_affordable(laws: Laws, question: Question, tolerance: float, best: Point) -> str:
     """Why no batch size is within the tolerance."""
-    curvature = _batch_curvature(laws)
+    curvature = _batch_curvature(laws, question)
     if curvature is None:
         return "What other batch sizes cost is not known: the joint surface was refused."
     expected = 0.5 * curvature * _deviation(best.batch_size, laws.options.interval) ** 2
@@ -157,11 +157,11 @@ def _not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
     )
 
 
-def _batch_curvature(laws: Laws) -> float | None:
+def _batch_curvature(laws: Laws, question: Question) -> float | None:
     """Second derivative of the loss over ln B, nats, the learning rate following; None without a surface."""
     if laws.surface.curvature is None:
         return None
-    valley = loss_curvature(laws)
+    valley = loss_curvature(laws, question)
     return float(valley[1, 1] - valley[0, 1] ** 2 / valley[0, 0])
 
 

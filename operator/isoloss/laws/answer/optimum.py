@@ -27,6 +27,7 @@ from isoloss.laws.refusals import law_figures
 from isoloss.laws.results import HyperparameterLaw
 from isoloss.laws.results import Optimum as FrontierOptimum
 from isoloss.usual import (
+    FLATTENS,
     ISO_LOSS_SCATTER,
     USUAL_CURVATURE,
     USUAL_SIZE_CURVATURE,
@@ -51,10 +52,10 @@ class Optimum:
 
     route: Route
     point: Point
-    covariance: Array
-    """(2, 2) second moments of the error of ln LR and ln B, that of the compute not counted."""
+    mean_error: Array
+    """(2, 2) second moments of the error of ln LR and ln B as settings have it in the mean, that of the compute not counted."""
     noise: Array
-    """(2, 2) the part of it that the noise of the runs explains."""
+    """(2, 2) covariance of the part of the error that the noise of the runs explains."""
 
 
 def best_pair(laws: Laws, question: Question) -> Optimum | None:
@@ -65,7 +66,7 @@ def best_pair(laws: Laws, question: Question) -> Optimum | None:
     found = found or _surface(laws, question)
     if found is None:
         return None
-    log_rate, log_batch, covariance, noise = found
+    log_rate, log_batch, covariance, mean_error, noise = found
     errors = np.sqrt(np.diag(covariance))
     point = Point(
         learning_rate=_interval(laws, log_rate, float(errors[0])),
@@ -73,7 +74,7 @@ def best_pair(laws: Laws, question: Question) -> Optimum | None:
         total_flops=float(np.exp(question.log_flops)),
         target_loss=None if question.target_loss is None else question.target_loss.value,
     )
-    return Optimum(route, point, covariance, noise)
+    return Optimum(route, point, mean_error, noise)
 
 
 def rate_at_batch(laws: Laws, question: Question) -> Optimum:
@@ -82,7 +83,8 @@ def rate_at_batch(laws: Laws, question: Question) -> Optimum:
     assert law.curve is not None and batch is not None and question.place is not None  # noqa: PT018  (checked with the query)
     log_params, log_tokens = question.place
     draws = law.curve.at(log_params, log_tokens, np.log(batch))
-    variance, noise = law.variances(float(log_params[0]), float(log_tokens[0]), np.log(batch))
+    there = float(log_params[0]), float(log_tokens[0]), float(np.log(batch))
+    variance, mean_error, noise = law.variances(*there)
     error = float(np.sqrt(variance))
     point = Point(
         learning_rate=_interval(laws, draws, error),
@@ -90,7 +92,7 @@ def rate_at_batch(laws: Laws, question: Question) -> Optimum:
         total_flops=float(np.exp(question.log_flops)),
         target_loss=None if question.target_loss is None else question.target_loss.value,
     )
-    return Optimum("fixed-batch", point, np.diag([variance, 0.0]), np.diag([noise, 0.0]))
+    return Optimum("fixed-batch", point, np.diag([mean_error, 0.0]), np.diag([noise, 0.0]))
 
 
 def without_a_place(laws: Laws) -> Refused:
@@ -114,22 +116,23 @@ def by_route(laws: Laws, question: Question, route: Route) -> Optimum | None:
     return found if found is not None and found.route == route else None
 
 
-def _surface(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array] | None:
-    """At the target's size and tokens; without a size, on the sweep's own ratio of the two."""
+def _surface(laws: Laws, question: Question) -> tuple[Array, ...] | None:
+    """Draws of ln LR and of ln B, second moments of their error, those in the mean, and of their noise, at the target's size and tokens;
+    without a size, on the sweep's own ratio of the two."""
     surface, place = laws.surface, question.place
     if surface.optimum is None or place is None:
         return None
     log_params, log_tokens = place
     there = float(log_params[0]), float(log_tokens[0])
-    covariance, noise = surface.error_at(*there), surface.noise_at(*there)
+    errors = [surface.error_at(*there), surface.mean_error_at(*there)]
     if question.log_params is None:
         moved = surface.frontier_error(question.log_flops)
-        covariance = covariance + np.outer(moved, moved)
-    return *surface.optimum.at(log_params, log_tokens), covariance, noise
+        errors = [error + np.outer(moved, moved) for error in errors]
+    return *surface.optimum.at(log_params, log_tokens), *errors, surface.noise_at(*there)
 
 
-def _iso_loss(laws: Laws, question: Question) -> tuple[Array, Array, Array, Array] | None:
-    """Along the frontier: the target's size does not matter."""
+def _iso_loss(laws: Laws, question: Question) -> tuple[Array, ...] | None:
+    """The same along the frontier: the target's size does not matter."""
     rate, batch = laws.learning_rate.curve, laws.batch_size.curve
     if rate is None or batch is None:
         return None
@@ -138,7 +141,7 @@ def _iso_loss(laws: Laws, question: Question) -> tuple[Array, Array, Array, Arra
     log_rate = with_draws(rate, laws.draws.learning_rate, count).log_value(loss, total)
     log_batch = with_draws(batch, laws.draws.batch_size, count).log_value(loss, total)
     covariance = _iso_loss_covariance(laws, question)
-    return log_rate, log_batch, covariance, covariance
+    return log_rate, log_batch, covariance, covariance, covariance
 
 
 def _interval(laws: Laws, draws: Array, error: float) -> Interval:
@@ -285,8 +288,8 @@ class ExpectedRegret:
 def expected_regret(
     laws: Laws, question: Question, found: Optimum, errors: Array
 ) -> ExpectedRegret:
-    """Of an answer to the question; `errors` are (2, 2) what composing adds to the optimum's covariance."""
-    nats = wasted(laws, found, found.covariance + errors) * _token_slope(laws)
+    """Of an answer to the question; `errors` are (2, 2) what composing adds to the optimum's error."""
+    nats = wasted(laws, found, found.mean_error + errors) * _token_slope(laws, question)
     return ExpectedRegret(
         nats=nats,
         flops=float(np.exp(question.log_flops)) * nats / _compute_slope(laws, question),
@@ -302,9 +305,10 @@ def wasted(laws: Laws, found: Optimum, covariance: Array) -> float:
     return 0.5 * float(np.trace(curvature @ covariance))
 
 
-def loss_curvature(laws: Laws) -> Array:
-    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it."""
-    return _token_curvature(laws) * _token_slope(laws)
+def loss_curvature(laws: Laws, question: Question | None = None) -> Array:
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it. Without a question at
+    the largest size's tokens."""
+    return _token_curvature(laws) * _token_slope(laws, question)
 
 
 def _token_curvature(laws: Laws) -> Array:
@@ -312,20 +316,25 @@ def _token_curvature(laws: Laws) -> Array:
     return USUAL_CURVATURE * np.eye(2) if curvature is None else curvature
 
 
-def _token_slope(laws: Laws) -> float:
-    slope = laws.surface.token_slope
-    return USUAL_TOKEN_SLOPE if slope is None else slope
+def _token_slope(laws: Laws, question: Question | None = None) -> float:
+    """-dL/dlnD, nats: of the largest size at its most tokens, from where it falls as is usual."""
+    slope, last = laws.surface.token_slope, laws.data.largest_tokens
+    slope = USUAL_TOKEN_SLOPE if slope is None else slope
+    if question is None or question.place is None or last is None:
+        return slope
+    farther = min(float(question.place[1][0]), LARGEST_LOG) - float(np.log(last))
+    return slope * float(np.exp(-FLATTENS * farther))
 
 
 def _compute_slope(laws: Laws, question: Question) -> float:
     """-dL/dlnC at C_total, nats; half of that over tokens, as compute is shared with the size, without a loss-compute law."""
     curve = laws.loss_compute.curve
     if curve is None:
-        return 0.5 * _token_slope(laws)
+        return 0.5 * _token_slope(laws, question)
     return float(curve.steepness(question.log_flops) * curve.loss(question.log_flops))
 
 
-def too_vague(laws: Laws, found: Optimum) -> Refusal | None:
+def too_vague(laws: Laws, question: Question, found: Optimum) -> Refusal | None:
     """Refuse an answer that the noise of the runs alone leaves no better than a guess, or that could be nearly any value.
 
     What is taken as usual widens the interval, and refuses nothing: it is no evidence of this sweep.
@@ -334,7 +343,7 @@ def too_vague(laws: Laws, found: Optimum) -> Refusal | None:
     if waste <= MOST_WASTED:
         return _without_effect(laws, errors)
     rate, batch = (float(np.exp(e)) for e in np.minimum(errors, LARGEST_LOG))
-    share, nats = 1.0 - float(np.exp(-waste)), waste * _token_slope(laws)
+    share, nats = 1.0 - float(np.exp(-waste)), waste * _token_slope(laws, question)
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
         f"By the runs' noise alone the answer is expected to waste {share:.0%} of the tokens ({nats:.2g} nats): the "

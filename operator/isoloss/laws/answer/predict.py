@@ -174,7 +174,7 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
     refusal = refuse_answer(laws, question, found, answer)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
-    cost = None if best is None else batch_cost(laws, answer.batch_size.value, best)
+    cost = None if best is None else batch_cost(laws, question, answer.batch_size.value, best)
     regret = optimum.expected_regret(laws, question, found, errors)
     warnings = (
         *above_stable_rates(laws, question, answer),

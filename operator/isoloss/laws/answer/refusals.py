@@ -341,7 +341,10 @@ def refuse_answer(
     laws: Laws, question: Question, found: optimum.Optimum, answer: Point
 ) -> Refusal | None:
     """Why the laws' optimum, and the answer that it comes to, are none."""
-    vague, wasted = optimum.too_vague(laws, found), optimum.wasted(laws, found, found.covariance)
+    vague, wasted = (
+        optimum.too_vague(laws, question, found),
+        optimum.wasted(laws, found, found.mean_error),
+    )
     return (
         implausible(laws, found.point)
         or vague
