@@ -2,7 +2,7 @@
 
 Everything that may be trained is taken as planned; what shows least for its FLOPs is dropped, one rung of a point after the other,
 down to nothing. Where cost and expected regret together are least on that way, the plan is: what was dropped last is trained first.
-Points that run count as done. Regret is turned into FLOPs by the slope of the loss over compute, half of that over tokens. The largest
+Points that run count as done. Regret is turned into FLOPs by the share of tokens that it wastes (AIMED). The largest
 size counts beside the target: what its optimum deviates from the laws by is not seen by a target beyond it, and mixtures deviate.
 """
 
@@ -26,8 +26,8 @@ from isoloss.usual import FEWEST_RUNS, USUAL_STEP
 TARGET = 200.0
 """Times the largest point's compute, for which a search without a target is."""
 AIMED = 0.2
-"""Share of the target's compute that savings are reckoned at. At the target itself searches cost twice as much, and what they lose
-less is worth a third of that (docs/evidence/search.md)."""
+"""Share of the target's compute that savings are reckoned at, each counted twice. At the target itself searches cost twice as much, and
+what they lose less is worth a third of that (docs/evidence/search.md)."""
 LARGEST = 2.0
 """How much the expected regret at the largest size is worth of that at the target. Half as large a target and twice this cost 0.29 of
 the grids' FLOPs for 0.30, and lose 0.37 thousandths of a nat for 0.27 (docs/evidence/search.md)."""
@@ -251,7 +251,7 @@ class _Worth:
     @staticmethod
     def of(belief: Belief, target: Target, width: int) -> _Worth:
         moves = belief.moves_at(math.log(target.params), math.log(target.tokens))
-        # Half of tr(H S) of ln D is wasted, and worth twice as much of ln C.
+        # Half of tr(H S) of ln D is wasted; see AIMED.
         root = np.linalg.cholesky(target.flops * belief.hessian)
         last = len(belief.sizes) - 1
         own = belief.moves(np.array([last]), belief.log_tokens[[last]])[0]

@@ -159,6 +159,15 @@ def test_the_expected_regret_of_an_answer_is_told_in_nats_and_as_compute():
     assert gained == pytest.approx(found.expected_regret, rel=0.05)
 
 
+def test_without_a_loss_compute_law_as_many_more_tokens_make_up_for_what_an_answer_loses():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    laws = replace(laws, loss_compute=replace(laws.loss_compute, gamma=None))
+    assert laws.loss_compute.curve is None
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    wasted = 0.5 * np.trace(laws.surface.curvature @ asked(laws)[1].mean_error)
+    assert found.expected_regret_flops == pytest.approx(wasted * 1e20)
+
+
 def test_what_an_answer_is_expected_to_waste_has_an_eighth_of_the_curvatures_that_its_interval_has():
     """With all of it answers by designs of `isoloss init` were told seven times what they lost."""
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)

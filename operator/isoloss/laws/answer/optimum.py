@@ -327,10 +327,11 @@ def _token_slope(laws: Laws, question: Question | None = None) -> float:
 
 
 def _compute_slope(laws: Laws, question: Question) -> float:
-    """-dL/dlnC at C_total, nats; half of that over tokens, as compute is shared with the size, without a loss-compute law."""
+    """-dL/dlnC at C_total, nats. Without a loss-compute law that over tokens: where the least compute is needed more tokens bring as much
+    as a larger size."""
     curve = laws.loss_compute.curve
     if curve is None:
-        return 0.5 * _token_slope(laws, question)
+        return _token_slope(laws, question)
     return float(curve.steepness(question.log_flops) * curve.loss(question.log_flops))
 
 
