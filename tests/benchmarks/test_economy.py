@@ -39,7 +39,7 @@ def test_answers_report_what_they_lose_in_the_mean() -> None:
     """Far beyond two small sizes: by the intervals' variances and the slope of the proxies' last tokens it was seven times that."""
     found = [
         synthetic.outcome(design, shape, 0, number)
-        for number, (_, design) in enumerate(synthetic.designs()[1:4])
+        for number, (_, design) in enumerate(synthetic.designs())
         for shape in synthetic.SHAPES
     ]
     reported, measured = np.mean([(each.reported, each.measured) for each in found], axis=0)

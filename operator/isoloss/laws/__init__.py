@@ -1,7 +1,7 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
 from isoloss.laws.answer.batch_sizes import for_length, in_sequences, rounded, rounding_sentences
-from isoloss.laws.answer.optimum import loss_curvature
+from isoloss.laws.answer.optimum import loss_curvature, loss_slope
 from isoloss.laws.answer.predict import predict
 from isoloss.laws.answer.refusals import size_refusal
 from isoloss.laws.arrays import Array

@@ -33,7 +33,7 @@ _rate, _batch = attrgetter("learning_rate"), attrgetter("batch_size")
 def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) -> drawing.Figure:
     """A panel over learning rate at the answer's batch size, and one over batch size at its learning rate, unless that
     was given. `answer` is in sequences of the laws' length."""
-    curvature = np.diag(loss_curvature(laws))
+    curvature = np.diag(loss_curvature(laws, float(np.log(answer.total_flops.value))))
     kinds = [(_rate, _batch, "learning rate")]
     if not answer.batch_size_given:
         unit = "sequences" if probed is None else probed.unit

@@ -168,15 +168,12 @@ def interval_costs(laws: engine.Laws, answer: engine.Prediction) -> Table | None
     """What training at an end of an interval would cost, were the answer the optimum.
 
     By the curvature H of the joint surface: 0.5 d' H d of the tokens' logarithm, d the distance in
-    (ln LR, ln B); in nats with the slope of L(C). A given batch size has no ends. None without a joint surface.
+    (ln LR, ln B); in nats by engine.loss_slope. A given batch size has no ends. None without a joint surface.
     """
     curvature = laws.surface.curvature
     if curvature is None:
         return None
-    log_flops = float(np.log(answer.total_flops.value))
-    curve = laws.loss_compute.curve
-    # Along the frontier a share more tokens is worth a share more compute: dL/dlnD = dL/dlnC.
-    slope = None if curve is None else float(curve.steepness(log_flops) * curve.loss(log_flops))
+    slope = engine.loss_slope(laws, float(np.log(answer.total_flops.value)))
     rows = []
     quantities = [("learning rate", answer.learning_rate, formatting.learning_rate)]
     if not answer.batch_size_given:
@@ -190,13 +187,13 @@ def interval_costs(laws: engine.Laws, answer: engine.Prediction) -> Table | None
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
-def _cost_row(name: str, wasted: float, slope: float | None, answer: engine.Prediction) -> Cells:
+def _cost_row(name: str, wasted: float, slope: float, answer: engine.Prediction) -> Cells:
     share = float(np.expm1(wasted))
     return (
         name,
         f"{100 * share:.2g}%",
         formatting.flops(share * answer.total_flops.value),
-        "" if slope is None else formatting.number(slope * wasted, 2),
+        formatting.number(slope * wasted, 2),
     )
 
 

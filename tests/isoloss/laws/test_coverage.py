@@ -115,9 +115,10 @@ def asked(laws: Laws, flops: float = 1e20) -> tuple[Question, Optimum]:
     return question, found
 
 
-def slope_at(laws: Laws, tokens: float) -> float:
-    """-dL/dlnD, nats: what the largest size shows at its end, flattening as is usual."""
-    return laws.surface.token_slope * (tokens / laws.data.largest_tokens) ** -FLATTENS
+def slope_at(laws: Laws, flops: float) -> float:
+    """-dL/dlnC of the loss-compute law, nats."""
+    curve, step = laws.loss_compute.curve, 1e-4
+    return float(curve.loss(np.log(flops) - step) - curve.loss(np.log(flops) + step)) / (2 * step)
 
 
 def with_noise(surface: SurfaceLaw, variances: tuple[float, float]) -> SurfaceLaw:
@@ -152,8 +153,8 @@ def test_the_expected_regret_of_an_answer_is_told_in_nats_and_as_compute():
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     wasted = 0.5 * np.trace(laws.surface.curvature @ asked(laws)[1].mean_error)
-    expected = wasted * slope_at(laws, 1e20 / (laws.surface.flops_per_token_per_param * 1e9))
-    assert found.expected_regret == pytest.approx(expected)
+    assert found.expected_regret == pytest.approx(wasted * slope_at(laws, 1e20))
+    assert found.expected_regret_flops == pytest.approx(wasted * 1e20)
     curve, more = laws.loss_compute.curve, np.log1p(found.expected_regret_flops / 1e20)
     gained = curve.loss(np.log(1e20)) - curve.loss(np.log(1e20) + more)
     assert gained == pytest.approx(found.expected_regret, rel=0.05)
@@ -166,6 +167,10 @@ def test_without_a_loss_compute_law_as_many_more_tokens_make_up_for_what_an_answ
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     wasted = 0.5 * np.trace(laws.surface.curvature @ asked(laws)[1].mean_error)
     assert found.expected_regret_flops == pytest.approx(wasted * 1e20)
+    tokens = 1e20 / (laws.surface.flops_per_token_per_param * 1e9)
+    flatter = (tokens / laws.data.largest_tokens) ** -FLATTENS
+    expected = wasted * laws.surface.token_slope * flatter
+    assert found.expected_regret == pytest.approx(expected)
 
 
 def test_what_an_answer_is_expected_to_waste_has_an_eighth_of_the_curvatures_that_its_interval_has():
@@ -188,7 +193,6 @@ def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_o
         initial_loss=loss, cpt_flops=1e20, params=1e9, composition_error=(0.0, 0.0)
     )
     exact = predict(laws, query)
-    tokens = exact.total_flops.value / (laws.surface.flops_per_token_per_param * 1e9)
     for batch_size, errors in ((None, (0.3, 0.5)), (exact.batch_size.value, (0.3, 0.0))):
         known, unsure = (
             predict(laws, replace(query, batch_size=batch_size, composition_error=error))
@@ -199,7 +203,7 @@ def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_o
             if batch_size is None
             else [laws.rate_at_batch.curvature, 0.0]
         )
-        more = 0.5 * np.dot(curvature, np.square(errors)) * slope_at(laws, tokens)
+        more = 0.5 * np.dot(curvature, np.square(errors)) * slope_at(laws, exact.total_flops.value)
         assert unsure.expected_regret == pytest.approx(known.expected_regret + more)
 
 

@@ -173,7 +173,7 @@ def test_the_curve_is_what_missing_the_answer_costs(laws: Laws, answer: Predicti
         for axes, own, bend in zip(
             drawn(laws, answer, found).axes,
             (answer.learning_rate, answer.batch_size),
-            np.diag(loss_curvature(laws)),
+            np.diag(loss_curvature(laws, np.log(answer.total_flops.value))),
             strict=True,
         ):
             x, y = axes.lines[0].get_data()

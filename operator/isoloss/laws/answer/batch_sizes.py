@@ -161,7 +161,7 @@ def _batch_curvature(laws: Laws, question: Question) -> float | None:
     """Second derivative of the loss over ln B, nats, the learning rate following; None without a surface."""
     if laws.surface.curvature is None:
         return None
-    valley = loss_curvature(laws, question)
+    valley = loss_curvature(laws, question.log_flops, question.log_tokens)
     return float(valley[1, 1] - valley[0, 1] ** 2 / valley[0, 0])
 
 

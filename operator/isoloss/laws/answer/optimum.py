@@ -282,17 +282,17 @@ class ExpectedRegret:
 
     nats: float
     flops: float
-    """The compute that this loss is worth: C_total times nats over |dL/d ln C|."""
+    """The compute that makes up for it: C_total times nats over |dL/d ln C|, the share of the tokens that are wasted."""
 
 
 def expected_regret(
     laws: Laws, question: Question, found: Optimum, errors: Array
 ) -> ExpectedRegret:
     """Of an answer to the question; `errors` are (2, 2) what composing adds to the optimum's error."""
-    nats = wasted(laws, found, found.mean_error + errors) * _token_slope(laws, question)
+    share = wasted(laws, found, found.mean_error + errors)
     return ExpectedRegret(
-        nats=nats,
-        flops=float(np.exp(question.log_flops)) * nats / _compute_slope(laws, question),
+        nats=share * loss_slope(laws, question.log_flops, question.log_tokens),
+        flops=share * float(np.exp(question.log_flops)),
     )
 
 
@@ -305,10 +305,11 @@ def wasted(laws: Laws, found: Optimum, covariance: Array) -> float:
     return 0.5 * float(np.trace(curvature @ covariance))
 
 
-def loss_curvature(laws: Laws, question: Question | None = None) -> Array:
-    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it. Without a question at
-    the largest size's tokens."""
-    return _token_curvature(laws) * _token_slope(laws, question)
+def loss_curvature(
+    laws: Laws, log_flops: float | None = None, log_tokens: float | None = None
+) -> Array:
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it. See loss_slope."""
+    return _token_curvature(laws) * loss_slope(laws, log_flops, log_tokens)
 
 
 def _token_curvature(laws: Laws) -> Array:
@@ -316,23 +317,22 @@ def _token_curvature(laws: Laws) -> Array:
     return USUAL_CURVATURE * np.eye(2) if curvature is None else curvature
 
 
-def _token_slope(laws: Laws, question: Question | None = None) -> float:
-    """-dL/dlnD, nats: of the largest size at its most tokens, from where it falls as is usual."""
+def loss_slope(
+    laws: Laws, log_flops: float | None = None, log_tokens: float | None = None
+) -> float:
+    """-dL/dlnD, nats: that over ln C at this C_total, as more tokens bring as much as a larger size where the least compute is needed.
+
+    Without a loss-compute law, or C_total, that of the largest size at its most tokens, which falls from there as is usual.
+    """
+    curve = laws.loss_compute.curve
+    if log_flops is not None and curve is not None:
+        return float(curve.steepness(log_flops) * curve.loss(log_flops))
     slope, last = laws.surface.token_slope, laws.data.largest_tokens
     slope = USUAL_TOKEN_SLOPE if slope is None else slope
-    if question is None or question.place is None or last is None:
+    if log_tokens is None or last is None:
         return slope
-    farther = min(float(question.place[1][0]), LARGEST_LOG) - float(np.log(last))
+    farther = min(log_tokens, LARGEST_LOG) - float(np.log(last))
     return slope * float(np.exp(-FLATTENS * farther))
-
-
-def _compute_slope(laws: Laws, question: Question) -> float:
-    """-dL/dlnC at C_total, nats. Without a loss-compute law that over tokens: where the least compute is needed more tokens bring as much
-    as a larger size."""
-    curve = laws.loss_compute.curve
-    if curve is None:
-        return _token_slope(laws, question)
-    return float(curve.steepness(question.log_flops) * curve.loss(question.log_flops))
 
 
 def too_vague(laws: Laws, question: Question, found: Optimum) -> Refusal | None:
@@ -344,7 +344,10 @@ def too_vague(laws: Laws, question: Question, found: Optimum) -> Refusal | None:
     if waste <= MOST_WASTED:
         return _without_effect(laws, errors)
     rate, batch = (float(np.exp(e)) for e in np.minimum(errors, LARGEST_LOG))
-    share, nats = 1.0 - float(np.exp(-waste)), waste * _token_slope(laws, question)
+    share, nats = (
+        1.0 - float(np.exp(-waste)),
+        waste * loss_slope(laws, question.log_flops, question.log_tokens),
+    )
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
         f"By the runs' noise alone the answer is expected to waste {share:.0%} of the tokens ({nats:.2g} nats): the "

@@ -65,6 +65,11 @@ class Question:
         return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops)) - self.log_flops
 
     @property
+    def log_tokens(self) -> float | None:
+        """ln of the tokens of a run from scratch with C_total; None: not known."""
+        return None if self.place is None else float(self.place[1][0])
+
+    @property
     def tokens_per_param(self) -> float | None:
         """Of a run from scratch with C_total; None: not known."""
         if self.place is None:
