@@ -1,8 +1,9 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
 from isoloss.laws.answer.batch_sizes import for_length, in_sequences, rounded, rounding_sentences
-from isoloss.laws.answer.optimum import loss_curvature, loss_slope
+from isoloss.laws.answer.optimum import loss_curvature
 from isoloss.laws.answer.predict import predict
+from isoloss.laws.answer.question import loss_slope
 from isoloss.laws.answer.refusals import size_refusal
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import HyperparameterCurve, LossCurve, OptimumTrends, Trend

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.optimum import loss_curvature
+from isoloss.laws.answer.optimum import token_curvature
 from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import ROUNDING
 from isoloss.laws.fitted_laws import Laws
@@ -161,7 +161,7 @@ def _batch_curvature(laws: Laws, question: Question) -> float | None:
     """Second derivative of the loss over ln B, nats, the learning rate following; None without a surface."""
     if laws.surface.curvature is None:
         return None
-    valley = loss_curvature(laws, question.log_flops, question.log_tokens)
+    valley = token_curvature(laws) * question.slope
     return float(valley[1, 1] - valley[0, 1] ** 2 / valley[0, 0])
 
 

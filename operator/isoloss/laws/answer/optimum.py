@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.question import Question
+from isoloss.laws.answer.question import Question, loss_slope
 from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.bootstrap import exponential
 from isoloss.laws.curves import HyperparameterCurve, Number, with_draws
@@ -27,11 +27,9 @@ from isoloss.laws.refusals import law_figures
 from isoloss.laws.results import HyperparameterLaw
 from isoloss.laws.results import Optimum as FrontierOptimum
 from isoloss.usual import (
-    FLATTENS,
     ISO_LOSS_SCATTER,
     USUAL_CURVATURE,
     USUAL_SIZE_CURVATURE,
-    USUAL_TOKEN_SLOPE,
 )
 
 ERROR_LEVELS = 51
@@ -291,7 +289,7 @@ def expected_regret(
     """Of an answer to the question; `errors` are (2, 2) what composing adds to the optimum's error."""
     share = wasted(laws, found, found.mean_error + errors)
     return ExpectedRegret(
-        nats=share * loss_slope(laws, question.log_flops, question.log_tokens),
+        nats=share * question.slope,
         flops=share * float(np.exp(question.log_flops)),
     )
 
@@ -301,38 +299,19 @@ def wasted(laws: Laws, found: Optimum, covariance: Array) -> float:
     if found.route == "fixed-batch":
         curvature = np.diag([float(laws.rate_at_batch.curvature or USUAL_CURVATURE), 0.0])
     else:
-        curvature = _token_curvature(laws)
+        curvature = token_curvature(laws)
     return 0.5 * float(np.trace(curvature @ covariance))
 
 
-def loss_curvature(
-    laws: Laws, log_flops: float | None = None, log_tokens: float | None = None
-) -> Array:
-    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it. See loss_slope."""
-    return _token_curvature(laws) * loss_slope(laws, log_flops, log_tokens)
+def loss_curvature(laws: Laws, log_flops: float | None = None) -> Array:
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats. See loss_slope."""
+    return token_curvature(laws) * loss_slope(laws, log_flops)
 
 
-def _token_curvature(laws: Laws) -> Array:
+def token_curvature(laws: Laws) -> Array:
+    """(2, 2) the same of the ln D that is wasted; as is usual if no surface shows it."""
     curvature = laws.surface.curvature
     return USUAL_CURVATURE * np.eye(2) if curvature is None else curvature
-
-
-def loss_slope(
-    laws: Laws, log_flops: float | None = None, log_tokens: float | None = None
-) -> float:
-    """-dL/dlnD, nats: that over ln C at this C_total, as more tokens bring as much as a larger size where the least compute is needed.
-
-    Without a loss-compute law, or C_total, that of the largest size at its most tokens, which falls from there as is usual.
-    """
-    curve = laws.loss_compute.curve
-    if log_flops is not None and curve is not None:
-        return float(curve.steepness(log_flops) * curve.loss(log_flops))
-    slope, last = laws.surface.token_slope, laws.data.largest_tokens
-    slope = USUAL_TOKEN_SLOPE if slope is None else slope
-    if log_tokens is None or last is None:
-        return slope
-    farther = min(log_tokens, LARGEST_LOG) - float(np.log(last))
-    return slope * float(np.exp(-FLATTENS * farther))
 
 
 def too_vague(laws: Laws, question: Question, found: Optimum) -> Refusal | None:
@@ -344,10 +323,7 @@ def too_vague(laws: Laws, question: Question, found: Optimum) -> Refusal | None:
     if waste <= MOST_WASTED:
         return _without_effect(laws, errors)
     rate, batch = (float(np.exp(e)) for e in np.minimum(errors, LARGEST_LOG))
-    share, nats = (
-        1.0 - float(np.exp(-waste)),
-        waste * loss_slope(laws, question.log_flops, question.log_tokens),
-    )
+    share, nats = 1.0 - float(np.exp(-waste)), waste * question.slope
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
         f"By the runs' noise alone the answer is expected to waste {share:.0%} of the tokens ({nats:.2g} nats): the "

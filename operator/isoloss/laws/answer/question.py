@@ -12,6 +12,7 @@ from isoloss.laws.curves import LossCurve, count_draws, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, PredictionQuery
+from isoloss.usual import FLATTENS, USUAL_TOKEN_SLOPE
 
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
@@ -53,6 +54,8 @@ class Question:
     """Learning rate that the checkpoint was pre-trained at; None: not known."""
     log_ratio: float = 0.0
     """Its logarithm, less that of the laws' learning rate; 0 until that is known."""
+    slope: float = USUAL_TOKEN_SLOPE
+    """-dL/dlnD, nats, at C_total: see loss_slope."""
 
     @property
     def log_flops(self) -> float:
@@ -63,11 +66,6 @@ class Question:
     def log_share(self) -> float:
         """ln(C_cpt / C_total); 0 if the total was given."""
         return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops)) - self.log_flops
-
-    @property
-    def log_tokens(self) -> float | None:
-        """ln of the tokens of a run from scratch with C_total; None: not known."""
-        return None if self.place is None else float(self.place[1][0])
 
     @property
     def tokens_per_param(self) -> float | None:
@@ -88,6 +86,7 @@ class Question:
             equivalent_flops=None,
             target_loss=_target_loss(laws, total),
             place=place,
+            slope=_loss_slope(laws, total, place),
         )
 
 
@@ -108,7 +107,7 @@ def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
     ratio = 1.0
     if query.sequence_length is not None and laws.sequence_length is not None:
         ratio = query.sequence_length / laws.sequence_length
-    own_tokens = query.pretraining_tokens
+    own_tokens, place = query.pretraining_tokens, _place(laws, log_params, per_token, total)
     return Question(
         log_params=log_params,
         flops_per_token=per_token,
@@ -117,7 +116,8 @@ def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
         equivalent_flops=past,
         target_loss=target_loss,
         cpt_flops=budget,
-        place=_place(laws, log_params, per_token, total),
+        place=place,
+        slope=_loss_slope(laws, total, place),
         batch_size=None if query.batch_size is None else query.batch_size * ratio,
         multiple=query.round_to * ratio,
         tolerance=query.batch_size_tolerance,
@@ -168,6 +168,28 @@ def _place(
     if log_params is None or per_token is None:
         return laws.surface.on_the_frontier(total)
     return np.full_like(total, log_params), total - np.log(per_token)
+
+
+def loss_slope(
+    laws: Laws, log_flops: float | None = None, log_tokens: float | None = None
+) -> float:
+    """-dL/dlnD, nats: that over ln C at this C_total, as more tokens bring as much as a larger size where the least compute is needed.
+
+    Without a loss-compute law, or C_total, that of the largest size at its most tokens, which falls from there as is usual.
+    """
+    curve = laws.loss_compute.curve
+    if log_flops is not None and curve is not None:
+        return float(curve.steepness(log_flops) * curve.loss(log_flops))
+    slope, last = laws.surface.token_slope, laws.data.largest_tokens
+    slope = USUAL_TOKEN_SLOPE if slope is None else slope
+    if log_tokens is None or last is None:
+        return slope
+    farther = min(log_tokens, LARGEST_LOG) - float(np.log(last))
+    return slope * float(np.exp(-FLATTENS * farther))
+
+
+def _loss_slope(laws: Laws, total: Array, place: tuple[Array, Array] | None) -> float:
+    return loss_slope(laws, float(total[0]), None if place is None else float(place[1][0]))
 
 
 def _compute(
