@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.science.shapes import token_slope
 from benchmarks.search import strategies
 from benchmarks.search.sweeps import SyntheticSweep
-from benchmarks.search.targets import SAMPLES, slope, sweeps
+from benchmarks.search.targets import SAMPLES, sweeps
 from isoloss.laws import FitOptions, PredictionQuery, Refused, fit_laws, predict
 from isoloss.laws.answer import optimum
 from isoloss.laws.answer.question import Question, resolve
@@ -34,20 +35,20 @@ class Far:
 def asked(sweep: SyntheticSweep) -> list[Far]:
     """All distances, of a sweep whose laws have an optimum."""
     laws = fit_laws(strategies.exhaustive(sweep).runs, FitOptions(bootstrap_samples=SAMPLES))
-    largest, found = sweep.sizes[-1], []
+    found = []
     for times in TIMES:
-        params, tokens = largest.params * times**0.5, largest.tokens * times**0.5
+        params, tokens = sweep.farther(times)
         query = PredictionQuery(total_flops=6.0 * params * tokens, params=params)
         question = resolve(laws, query)
         pair = optimum.best_pair(laws, question) if isinstance(question, Question) else None
         if pair is None:
             continue
-        truth, intervals = (
-            sweep.truth_at(params, tokens),
-            (pair.point.learning_rate, pair.point.batch_size),
-        )
+        truth = sweep.truth_at(params, tokens)
+        intervals = (pair.point.learning_rate, pair.point.batch_size)
         held = [i.low <= x <= i.high for i, x in zip(intervals, np.exp(truth.vertex), strict=True)]
-        lost = truth.regret(*(i.value for i in intervals)) / slope(sweep, params, tokens)
+        lost = truth.regret(*(i.value for i in intervals)) / token_slope(
+            sweep.truth, params, tokens
+        )
         expected = optimum.wasted(laws, pair, pair.mean_error)
         refused = isinstance(predict(laws, query), Refused)
         found.append(Far(times, expected, lost, refused, float(np.mean(held))))

@@ -1,12 +1,10 @@
 """Designs that isoloss init chooses, trained on surfaces of known optimum."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from benchmarks.economy.outcomes import CAPS, Outcome, asked
-from benchmarks.science.shapes import Layout, SyntheticJudge, runs_on, surface
+from benchmarks.science.shapes import Layout, SyntheticJudge, runs_on, surface, token_slope
 from isoloss.design import Target
 from isoloss.laws import FitOptions, fit_laws
 from isoloss_operator.commands.design import Design, ProxySize, compared
@@ -55,15 +53,6 @@ def outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
     )
     laws = fit_laws(runs_on(truth, layout, seed), FitOptions(bootstrap_samples=20))
     n, d = TARGET.params, TARGET.tokens
-    expected = design.outlook.wasted * _slope(truth, n, d)
+    expected = design.outlook.wasted * token_slope(truth, n, d)
     asking = Outcome(number, design.cost, expected, sizes[-1], sizes[-1] / sizes[0])
     return asked(asking, laws, (n, d), SyntheticJudge(truth, n, d))
-
-
-def _slope(truth: object, n: float, d: float) -> float:
-    """-dL/dlnD of the surface at its optimum."""
-    best: Sequence[float] = [
-        truth.loss(n, tokens, truth.batch(n, tokens), truth.rate(n, tokens))  # type: ignore[attr-defined]
-        for tokens in (d / 1.1, d * 1.1)
-    ]
-    return float((best[0] - best[1]) / (2.0 * np.log(1.1)))

@@ -104,6 +104,15 @@ def runs_on(
     return tuple(runs)
 
 
+def token_slope(truth: synthetic.Valley, n: float, d: float) -> float:
+    """-dL/dlnD of the least loss at (N, D), nats."""
+    least = [
+        truth.loss(n, tokens, truth.batch(n, tokens), truth.rate(n, tokens))
+        for tokens in (d / 1.1, d * 1.1)
+    ]
+    return float(least[0] - least[1]) / float(2.0 * np.log(1.1))
+
+
 @dataclass(frozen=True)
 class SyntheticJudge:
     """The truth at one (N, D)."""

@@ -115,8 +115,12 @@ class SyntheticSweep(KnownSweep):
 
     @property
     def beyond(self) -> Target:
-        factor = np.sqrt(TEN_TIMES)
-        return self.target(self.sizes[-1].params * factor, self.sizes[-1].tokens * factor)
+        return self.target(*self.farther(TEN_TIMES))
+
+    def farther(self, times: float) -> tuple[float, float]:
+        """(parameters, tokens) of so many times the compute of the largest size's runs, both as many times more."""
+        factor = float(np.sqrt(times))
+        return self.sizes[-1].params * factor, self.sizes[-1].tokens * factor
 
     def truth_at(self, params: float, tokens: float) -> Truth:
         return SyntheticJudge(self.truth, params, tokens)

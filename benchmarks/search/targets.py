@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.science.contenders import answering
 from benchmarks.science.scores import Score, record
+from benchmarks.science.shapes import token_slope
 from benchmarks.search import strategies
 from benchmarks.search.sweeps import FAR_SURFACES, SyntheticSweep, synthetic_sweep
 from isoloss.design import Target
@@ -48,10 +49,9 @@ def outcomes(sweep: SyntheticSweep) -> list[Outcome]:
     options = SearchOptions(
         max_added_points=6 * len(sweep.sizes), jobs=16, fit=FitOptions(bootstrap_samples=SAMPLES)
     )
-    largest = sweep.sizes[-1]
     every = [_outcome(sweep, None, strategies.exhaustive(sweep))]
     for times in SEARCHED:
-        target = Target(largest.params * times**0.5, largest.tokens * times**0.5)
+        target = Target(*sweep.farther(times))
         search = strategies.sequential(replace(options, target=target))
         every.append(_outcome(sweep, times, search(sweep)))
     return every
@@ -59,25 +59,19 @@ def outcomes(sweep: SyntheticSweep) -> list[Outcome]:
 
 def _outcome(sweep: SyntheticSweep, searched: int | None, trained: strategies.Searched) -> Outcome:
     answer = answering(fit_laws(trained.runs, FitOptions(bootstrap_samples=SAMPLES)))
-    largest, lost = sweep.sizes[-1], dict[int, tuple[float, float] | None]()
+    lost = dict[int, tuple[float, float] | None]()
     for times in ASKED:
-        params, tokens = largest.params * times**0.5, largest.tokens * times**0.5
+        params, tokens = sweep.farther(times)
         found = answer(params, tokens)
         regret = None
         if found is not None:
             regret = record(Score(), found, sweep.truth_at(params, tokens))
         spent = trained.flops / (6.0 * params * tokens)
-        lost[times] = None if regret is None else (regret / slope(sweep, params, tokens), spent)
+        lost[times] = (
+            None if regret is None else (regret / token_slope(sweep.truth, params, tokens), spent)
+        )
     whole = sum(size.grid_flops for size in sweep.sizes)
     return Outcome(searched, trained.flops / whole, lost)
-
-
-def slope(sweep: SyntheticSweep, params: float, tokens: float) -> float:
-    """-dL/dlnD of the least loss."""
-    truth, step = sweep.truth, 0.05
-    at = [tokens * np.exp(-step), tokens * np.exp(step)]
-    best = [truth.loss(params, d, truth.batch(params, d), truth.rate(params, d)) for d in at]
-    return float(best[0] - best[1]) / (2.0 * step)
 
 
 def table(pool: Executor, seeds: int) -> Iterator[str]:

@@ -89,23 +89,24 @@ def affordable(
     """The batch sizes that cost no more than the question's tolerance, and what to say of them; neither without one."""
     if question.tolerance is None:
         return None, ()
-    found = _affordable(laws, question, question.tolerance, best, largest)
+    curvature = _batch_curvature(laws, question)
+    if curvature is None:
+        sentence = "What other batch sizes cost is not known: the joint surface was refused."
+        return None, (sentence,)
+    found = _affordable(laws, curvature, question.tolerance, best, largest)
     if found is None:
-        return None, (_not_affordable(laws, question, question.tolerance, best),)
+        return None, (_not_affordable(laws, curvature, question.tolerance, best),)
     return found, _range_sentences(found)
 
 
 def _affordable(
-    laws: Laws, question: Question, tolerance: float, best: Point, largest: float | None
+    laws: Laws, curvature: float, tolerance: float, best: Point, largest: float | None
 ) -> BatchSizeRange | None:
     """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance.
 
     It ends where nothing is known of batch sizes, FARTHEST beyond those tried, at one sequence, and at the `largest` that the
     budget has enough steps for, None: any.
     """
-    curvature = _batch_curvature(laws, question)
-    if curvature is None:
-        return None
     deviation = _deviation(best.batch_size, laws.options.interval)
     left = 2.0 * tolerance / curvature - deviation**2
     if left < 0.0:
@@ -145,11 +146,8 @@ def _range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
     )
 
 
-def _not_affordable(laws: Laws, question: Question, tolerance: float, best: Point) -> str:
+def _not_affordable(laws: Laws, curvature: float, tolerance: float, best: Point) -> str:
     """Why no batch size is within the tolerance."""
-    curvature = _batch_curvature(laws, question)
-    if curvature is None:
-        return "What other batch sizes cost is not known: the joint surface was refused."
     expected = 0.5 * curvature * _deviation(best.batch_size, laws.options.interval) ** 2
     return (
         f"No batch size is known to cost at most {tolerance:.2g} nats: the best one's own uncertainty is expected to cost "
