@@ -9,6 +9,7 @@ from isoloss.laws import fit_laws as fit_runs
 from isoloss.run_sources import not_collected, read_runs
 from isoloss.runs import RunSet
 from isoloss.tables import InMemory, is_frame, is_listed
+from isoloss.tables.decayed_ends import decay_warning
 from isoloss.tables.run_objects import check_runs
 
 
@@ -35,7 +36,8 @@ def fit_laws(
     found = _run_set(runs)
     partial = found.provisional if provisional is None else provisional
     laws = fit_runs(found.runs, options or FitOptions(), provisional=partial)
-    return replace(laws, warnings=(*found.warnings, *laws.warnings))
+    decayed = filter(None, [decay_warning(found.runs)])
+    return replace(laws, warnings=(*found.warnings, *decayed, *laws.warnings))
 
 
 def _run_set(runs: object) -> RunSet:
