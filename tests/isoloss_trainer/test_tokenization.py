@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from isoloss_contract.records import DomainSource
 from isoloss_trainer.evaluate import evaluate
@@ -54,6 +62,7 @@ def measured(tokenizer: Tokenizer, text: str, folder: Path) -> MeasuredTokens:
             of_letters(LETTERS, unk_token="<unk>", fuse_unk=True), "aμῆν", "μῆν", id="one for many"
         ),
         pytest.param(of_letters(""), "abcd", "abcd", id="nothing is known"),
+        pytest.param(of_letters(LETTERS), "ab\0", "\0", id="NUL"),
     ],
 )
 def test_text_in_no_token_and_in_unknown_ones_is_lost(
@@ -224,6 +233,17 @@ def test_a_tokenizer_that_stops_at_what_it_has_no_token_for_is_refused(
         assert caught.value.code == "TokenizerLosesText"
 
 
+def test_a_first_token_is_found_without_a_token_for_latin_letters(tmp_path: Path) -> None:
+    """It was looked for before an "a", which ended as an error of ours."""
+    tokenizer = of_letters(GREEK.split()[0])
+    tokenizer.add_special_tokens(["<s>"])
+    number = tokenizer.token_to_id("<s>")
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", number)])
+    assert load_tokenizer(builders.uri(written(tmp_path / "of", tokenizer))).first_token == number
+    words = Tokenizer(models.WordLevel({builders.END: 0, "μῆνιν": 1}, "<unk>"))
+    assert load_tokenizer(builders.uri(written(tmp_path / "words", words))).first_token is None
+
+
 @pytest.mark.parametrize(("strip", "lost"), [("lstrip", 3), ("rstrip", 5), ("", 0)])
 def test_white_space_that_an_added_token_takes_is_lost(
     tmp_path: Path, strip: str, lost: int
@@ -294,6 +314,15 @@ def test_a_tokenizer_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> N
     text = (folder / name).read_text()
     (folder / name).write_text(text.replace('"a":', '"a": 1, "a":'))
     with pytest.raises(BadData, match=rf"{name}: the key 'a' is there twice") as caught:
+        load_tokenizer(f"file://{folder}")
+    assert caught.value.code == "TokenizerNotLoadable"
+
+
+def test_a_file_beside_the_tokenizer_that_is_no_json_is_refused_by_name(tmp_path: Path) -> None:
+    """It was taken for absent, with the tokens that it names."""
+    folder = written(tmp_path / "tokenizer", of_letters("ab"))
+    (folder / OF_CONFIG).write_text('{"add_bos_token": true,}')
+    with pytest.raises(BadData, match=rf"{OF_CONFIG}: no JSON") as caught:
         load_tokenizer(f"file://{folder}")
     assert caught.value.code == "TokenizerNotLoadable"
 

@@ -289,10 +289,18 @@ def _end_token(folder: Store, tokenizer: Tokenizer, unknown: int | None) -> int:
 
 def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     """What the tokenizer puts before a text, or what its configuration says that a library should."""
-    bare = tokenizer.encode("a", add_special_tokens=False).ids
-    added = tokenizer.encode("a", add_special_tokens=True).ids
-    if len(added) > len(bare) and added[0] != bare[0]:
-        return int(added[0])
+    for number in range(tokenizer.get_vocab_size()):
+        word = tokenizer.decode([number])
+        try:
+            bare = tokenizer.encode(word, add_special_tokens=False).ids
+        except Exception:  # all that the Rust library raises: it has no token for this text
+            continue
+        if not bare:
+            continue
+        added = tokenizer.encode(word, add_special_tokens=True).ids
+        if len(added) > len(bare) and added[0] != bare[0]:
+            return int(added[0])
+        break
     config = read_json(folder, "tokenizer_config.json")
     token = config.get("bos_token") if config.get("add_bos_token") else None
     text = token.get("content") if isinstance(token, dict) else token
@@ -300,9 +308,14 @@ def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     return None if number is None else int(number)
 
 
+def _code_points(text: str) -> NDArray[np.uint32]:
+    """Of each character. An array of characters would take NUL for none."""
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
 def _byte_widths(text: str) -> NDArray[np.int64]:
     """UTF-8 bytes of each character."""
-    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    points = _code_points(text)
     wider = sum((points >= limit).astype(np.int64) for limit in (0x80, 0x800, 0x10000))
     return np.asarray(1 + wider, dtype=np.int64)
 
@@ -318,8 +331,8 @@ def _is_lost(text: str, offsets: list[tuple[int, int]]) -> NDArray[np.bool_]:
     if not is_outside.any():
         return is_outside
     # A normalizer that composes characters gives the whole the place of the first.
-    kinds, numbers = np.unique(np.array(list(text)), return_inverse=True)
-    joins = np.array([_joins(kind) for kind in kinds])[numbers]
+    kinds, numbers = np.unique(_code_points(text), return_inverse=True)
+    joins = np.array([_joins(chr(kind)) for kind in kinds])[numbers]
     places = np.arange(len(text))
     before = np.maximum.accumulate(np.where(joins, 0, places))
     return np.asarray(is_outside & (is_outside[before] | ~joins))
@@ -381,14 +394,16 @@ def _lengths(widths: NDArray[np.int64], ends: list[int]) -> NDArray[np.uint32]:
 
 
 def read_json(folder: Store, name: str) -> dict[str, Any]:
-    """An object in a file of `folder`; empty if the file is absent or holds none. Raises BadData for a key that
-    is there twice, StoreUnavailable."""
+    """An object in a file of `folder`; empty if the file is absent or holds another value. Raises BadData for what is not
+    JSON or has a key twice, StoreUnavailable."""
     try:
         value = json_text.read_json(folder.read(name))
+    except NotFound:
+        return {}
     except json_text.RepeatedKey as error:
         raise _bad(f"{folder.location(name)}: {error}") from error
-    except (NotFound, ValueError):
-        return {}
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"{folder.location(name)}: no JSON, or not all of it: {error}") from error
     return value if isinstance(value, dict) else {}
 
 
