@@ -14,6 +14,25 @@ def read_json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=_once)
 
 
+def why_unread(error: Exception) -> str:
+    """What `read_json` raised, in words about the text."""
+    if isinstance(error, RecursionError):
+        return "its brackets are nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start}"
+    # Python reads whole numbers of at most 4,300 digits.
+    return "a number has too many digits" if "set_int_max_str_digits" in str(error) else str(error)
+
+
+def kind_of(value: Any) -> str:
+    """What JSON calls a value."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    kinds = {int | float: "a number", str: "text", list: "a list", dict: "an object"}
+    found = (name for kind, name in kinds.items() if isinstance(value, kind))
+    return next(found, "a value of another kind")
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

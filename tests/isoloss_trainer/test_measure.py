@@ -122,7 +122,7 @@ def test_as_many_unreadable_documents_are_skipped_as_in_a_sweep(
             assert "unreadable documents skipped: 2\n" in printed.out
         else:
             assert code == 2
-            assert "field 'text' is NoneType, not text; 3 of 200 documents" in printed.err
+            assert "field 'text' is null, not text; 3 of 200 documents" in printed.err
 
 
 def test_a_sequence_is_no_longer_than_positions_of_any_name(

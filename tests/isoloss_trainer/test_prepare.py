@@ -227,6 +227,11 @@ FORMATS: dict[str, tuple[str, Callable[[Path, list[str]], object]]] = {
         "x.json",
         lambda p, t: p.write_text(json.dumps([{"text": text} for text in t])),
     ),
+    "json list named .jsonl": (
+        "x.jsonl",
+        lambda p, t: p.write_text(json.dumps([{"text": text} for text in t], indent=1)),
+    ),
+    "a name that begins as others' files do": ("_x.jsonl", lambda p, t: p.write_bytes(lines(t))),
     "json lines named .json": ("x.json", lambda p, t: p.write_bytes(lines(t))),
     "json lines named .ndjson": ("x.ndjson", lambda p, t: p.write_bytes(lines(t))),
     "json list after blank lines": (
@@ -262,7 +267,7 @@ def test_every_format_gives_the_same_tokens(
     texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
     write(desk.folder / name, texts)
     (known,) = [d for d in prepared.manifest.domains if d.name == "prose"]
-    assert_same(desk.made("*[!e]"), known)
+    assert_same(desk.made("_*" if name.startswith("_") else "*[!e]"), known)
 
 
 def test_a_text_file_is_one_document(desk: Desk) -> None:
@@ -414,6 +419,30 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
         "row 1: not UTF-8 at byte 0",
     ),
     "nothing matches": ({}, "NoFiles", "nothing matches"),
+    "only a name that is passed over": (
+        {"_x.jsonl": lines(GOOD)},
+        "NoFiles",
+        "_x.jsonl, which is passed over, as all names that begin with _ or a dot: write",
+    ),
+    "a table as text": ({"x.csv": b"text\n"}, "UnknownFormat", "this is a table as text (CSV)"),
+    "a page beside the data": (
+        {"README.md": b"# Text", "x.jsonl": lines(GOOD)},
+        "UnknownFormat",
+        "README.md: expected .parquet, .jsonl, .json, .arrow, .txt, plain or with .gz or .zst; what ends otherwise is "
+        "left out by a pattern such as *.jsonl",
+    ),
+    "no gzip": (
+        {"x.jsonl.gz": lines(GOOD)},
+        "UnreadableFile",
+        "x.jsonl.gz: is not gzip, damaged, or has something else behind it: copy or pack it again",
+    ),
+    "dates": (
+        lambda p: pyarrow.parquet.write_table(
+            pyarrow.table({"text": pyarrow.array([1, 2], pyarrow.timestamp("s"))}), p / "x.parquet"
+        ),
+        "TextFieldMissing",
+        "row 1: field 'text' is a value of another kind, not text",
+    ),
     "a column is missing": (
         lambda p: pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), p / "x.parquet"),
         "TextFieldMissing",
@@ -424,7 +453,11 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
         "BadJson",
         "x.json: the key 'text' is there twice",
     ),
-    "brackets without end": ({"x.json": b"[" * 100_000}, "BadJson", "x.json"),
+    "brackets without end": (
+        {"x.json": b"[" * 100_000},
+        "BadJson",
+        "x.json: its brackets are nested too deeply",
+    ),
     "braces without end": ({"x.json": b'{"a":' * 100_000}, "BadJson", "x.json"),
     "truncated gzip": (
         {"x.jsonl.gz": gzip.compress(lines(GOOD))[:-200]},
@@ -516,9 +549,10 @@ def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Pat
 
 
 def test_empty_and_huge_documents_are_accepted(desk: Desk) -> None:
+    """One of white space alone is as empty as to `isoloss measure`."""
     words = "word and another "
     huge = words * (units_module.BATCH_BYTES // len(words) + 1)
-    domain = desk.in_lines("x.jsonl", ["", *GOOD, huge, ""])
+    domain = desk.in_lines("x.jsonl", ["", *GOOD, huge, " \n\t"])
     assert documents_of(domain) == len(GOOD) + 1
     assert domain.training_bytes + domain.validation_bytes >= len(huge)
 
@@ -691,7 +725,7 @@ def test_a_sketch_does_not_depend_on_the_documents_beside_it() -> None:
 
 MANY = documents(600)
 BAD: dict[str, tuple[bytes, str, str]] = {
-    "null": (b'{"text": null}', "TextFieldMissing", "field 'text' is NoneType, not text"),
+    "null": (b'{"text": null}', "TextFieldMissing", "field 'text' is null, not text"),
     "a lone surrogate": (b'{"text": "\\ud800"}', "NotUtf8", "lone surrogate at 0"),
     "not UTF-8": (b'{"text": "\xff"}', "NotUtf8", "not UTF-8 at byte 10"),
     "another field": (b'{"body": "x"}', "TextFieldMissing", "no field 'text'; fields: body"),
@@ -701,6 +735,12 @@ BAD: dict[str, tuple[bytes, str, str]] = {
         b'{"text": "one", "te\\u0078t": "two"}',
         "BadJson",
         "the key 'text' is there twice",
+    ),
+    "a list": (b'{"text": ["x"]}', "TextFieldMissing", "field 'text' is a list, not text"),
+    "digits without end": (
+        b'{"text": "x", "n": ' + 5000 * b"1" + b"}",
+        "BadJson",
+        "a number has too many digits",
     ),
 }
 """Rows that cannot be read; the code, and part of what is said."""
@@ -890,6 +930,13 @@ def test_text_may_lie_deeper(desk: Desk, kind: str, named: bool) -> None:
     NESTED[kind](desk.folder, rows)
     domain, plain = desk.made("x.*", field="meta.text"), desk.in_lines("plain.jsonl", GOOD)
     assert domain.training[0].sha256 == plain.training[0].sha256
+
+
+def test_a_path_through_a_list_is_said_to_lead_there(desk: Desk) -> None:
+    """As in chats: all fields of the row were listed, the one that is there among them."""
+    NESTED["json lines"](desk.folder, [{"chat": {"turns": [{"text": text}]}} for text in GOOD])
+    with pytest.raises(BadData, match=r"no field 'chat.turns.text': field 'chat.turns' is a list"):
+        desk.made("x.*", field="chat.turns.text")
 
 
 @pytest.mark.parametrize("kind", NESTED)

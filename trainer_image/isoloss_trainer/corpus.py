@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import IO, Any, cast
 
 import fsspec
@@ -28,6 +29,8 @@ ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
 """Byte order mark, which some editors and exports put before a text in UTF-8."""
 MARKER = "_$folder$"
+BESIDE = ("_", ".")
+"""What names begin with of files and folders that Spark and others put next to data."""
 BESIDE_ARROW = ("/dataset_info.json", "/state.json")
 """What `datasets` saves to disk beside the text."""
 PACKED = {
@@ -83,23 +86,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
     _SUCCESS, what is in _temporary/, or state.json beside .arrow. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
-    scheme = source.uri.partition("://")[0]
-    if scheme == "hf":
-        limit_silence()
-    try:
-        options = OPTIONS.get(scheme, {})
-        filesystem, pattern = fsspec.core.url_to_fs(
-            source.uri, use_listings_cache=False, **options
-        )
-    except (ValueError, ImportError) as error:
-        raise BadData("BadUri", f"{source.uri}: {error}", field) from error
-    try:
-        found = filesystem.glob(pattern, detail=True)
-    except FileNotFoundError:
-        found = {}
-    except Exception as error:
-        # Every file system has its own exceptions; none of them is about the corpus.
-        raise StoreUnavailable(f"{source.uri}: {str(error)[:400]}") from error
+    filesystem, pattern, found = _listed(source, field)
     folders, paths = [], []
     for path, info in sorted(found.items()):
         if _is_beside_data(path, pattern):
@@ -112,7 +99,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
         paths = [path for path in paths if not path.endswith(BESIDE_ARROW)]
     files = [_describe(filesystem, path, found[path], source) for path in paths]
     if not files:
-        raise BadData("NoFiles", _why_none(source.uri, found), field)
+        raise BadData("NoFiles", _why_none(source.uri, pattern, found), field)
     refuse_twice([(source, filesystem, files)])
     unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
     unread += _linked_folders(filesystem, pattern)
@@ -124,6 +111,31 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
             field,
         )
     return filesystem, files
+
+
+def _listed(
+    source: DomainSource, field: str
+) -> tuple[fsspec.AbstractFileSystem, str, Mapping[str, dict[str, Any]]]:
+    """The file system, the pattern within it, and what matches."""
+    scheme = source.uri.partition("://")[0]
+    if scheme == "hf":
+        limit_silence()
+    try:
+        options = OPTIONS.get(scheme, {})
+        filesystem, pattern = fsspec.core.url_to_fs(
+            source.uri, use_listings_cache=False, **options
+        )
+    except (ValueError, ImportError) as error:
+        raise BadData("BadUri", f"{source.uri}: {error}", field) from error
+    except OSError as error:  # of file systems that need a library or another file
+        raise StoreUnavailable(f"{source.uri}: {error}") from error
+    try:
+        return filesystem, pattern, filesystem.glob(pattern, detail=True)
+    except FileNotFoundError:
+        return filesystem, pattern, {}
+    except Exception as error:
+        # Every file system has its own exceptions; none of them is about the corpus.
+        raise StoreUnavailable(f"{source.uri}: {str(error)[:400]}") from error
 
 
 def _linked_folders(filesystem: fsspec.AbstractFileSystem, pattern: str) -> list[str]:
@@ -179,13 +191,21 @@ def _has_files(filesystem: fsspec.AbstractFileSystem, folder: str) -> bool:
 
 
 def _is_beside_data(path: str, pattern: str) -> bool:
-    """Whether the file or a folder above it has such a name; folders that the pattern names are meant."""
-    *folders, name = path.split("/")
-    unnamed = set(folders) - set(pattern.split("/"))
-    return any(part.startswith(("_", ".")) for part in (name, *unnamed))
+    """Whether the file or a folder above it has such a name, unless a part of the pattern begins as it does."""
+    meant = [part for part in pattern.split("/") if part.startswith(BESIDE)]
+    return any(
+        part.startswith(BESIDE) and not any(fnmatchcase(part, each) for each in meant)
+        for part in path.split("/")
+    )
 
 
-def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
+def _why_none(uri: str, pattern: str, found: Mapping[str, dict[str, Any]]) -> str:
+    beside = [path for path, info in found.items() if info.get("type") == "file"]
+    if hidden := next((path for path in beside if _is_beside_data(path, pattern)), None):
+        return (
+            f"{uri} matches {hidden}, which is passed over, as all names that begin with _ or a dot: write "
+            "that part of the name into the pattern if it is text"
+        )
     if any(info.get("type") == "directory" for info in found.values()):
         return (
             f"{uri} matches folders and no file: write {uri.rstrip('/')}/* for the files in them"
@@ -198,9 +218,13 @@ def _describe(
 ) -> CorpusFile:
     kind, compression = preparation.endings(path)
     if not kind:
+        ends_open = source.uri.endswith("*")
+        leave_out = (
+            "; what ends otherwise is left out by a pattern such as *.jsonl" if ends_open else ""
+        )
         raise BadData(
             "UnknownFormat",
-            f"{path}: expected {preparation.IN_WORDS}{preparation.known_other_form(path)}",
+            f"{path}: expected {preparation.IN_WORDS}{preparation.known_other_form(path)}{leave_out}",
             f"domains.{source.name}.uri",
         )
     tags = [(name, info[name]) for name in TAGS if info.get(name)]
@@ -247,8 +271,11 @@ def read_documents(
             )
             raise BadData("UnreadableFile", f"{file.path}: {message}") from error
         message = f"{file.path}: {str(error)[:300]}"
+        if isinstance(error, gzip.BadGzipFile):  # whose words have the bytes that Python prints
+            message = f"{file.path}: is not gzip, damaged, or has something else behind it"
         if _is_of_content(error):
-            raise BadData("UnreadableFile", message) from error
+            again = ": copy or pack it again, or correct its name" if file.compression else ""
+            raise BadData("UnreadableFile", message + again) from error
         if type(error).__module__ == "builtins" and not isinstance(error, OSError):
             raise  # a bug: no storage raises what Python itself does
         raise StoreUnavailable(message) from error
@@ -310,7 +337,8 @@ def _decode(content: bytes, where: str) -> str:
     try:
         return _of_characters(content.decode(), where)
     except UnicodeDecodeError as error:
-        raise BadDocument("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
+        message = f"{where}: not UTF-8 at byte {error.start}: save it as UTF-8"
+        raise BadDocument("NotUtf8", message) from error
 
 
 def _of_characters(text: str, where: str) -> str:
@@ -334,7 +362,7 @@ def _text_file(stream: IO[bytes], file: CorpusFile, _field: str) -> Iterator[Doc
 
 
 def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
-    """A list of objects, one object, or JSON lines under the name .json."""
+    """JSON lines, a list of objects, or one object, under either name."""
     buffered: Any = io.BufferedReader(stream)
     start = _first_line(buffered)
     line = start.removeprefix(MARK).strip()
@@ -356,7 +384,7 @@ def _json_list(content: bytes, file: CorpusFile, field: str) -> Iterator[Documen
     try:
         rows = json_text.read_json(_decode(content.removeprefix(MARK), file.path))
     except (ValueError, RecursionError) as error:
-        raise BadData("BadJson", f"{file.path}: {error}") from error
+        raise BadData("BadJson", f"{file.path}: {json_text.why_unread(error)}") from error
     for number, row in enumerate(rows, 1):
         yield _or_bad(_text_of, row, field, f"{file.path}: row {number}")
 
@@ -377,11 +405,6 @@ def _is_json(text: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
-    buffered: Any = io.BufferedReader(stream)
-    yield from _of_lines(_lines(buffered), file, field)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
@@ -406,7 +429,7 @@ def _text_of_line(line: bytes, field: str, where: str) -> str:
         may_repeat = "\\u" in text or text.count(f'{field.rpartition(".")[2]}"') > 1
         row = json_text.read_json(text) if may_repeat else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadDocument("BadJson", f"{where}: {error}") from error
+        raise BadDocument("BadJson", f"{where}: {json_text.why_unread(error)}") from error
     return _text_of(row, field, where)
 
 
@@ -415,7 +438,10 @@ def _text_of(row: Any, field: str, where: str) -> str:
         raise BadDocument("BadRow", f"{where}: not an object")
     found = row
     for name in [field] if field in row else field.split("."):
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(found, dict):
+            kind = f"field {field.partition(f'.{name}')[0]!r} is {json_text.kind_of(found)}"
+            raise BadDocument("TextFieldMissing", f"{where}: no field {field!r}: {kind}")
+        if name not in found:
             fields = ", ".join(sorted(row)[:10])
             raise BadDocument("TextFieldMissing", f"{where}: no field {field!r}; fields: {fields}")
         found = found[name]
@@ -426,7 +452,7 @@ def _checked_text(value: Any, field: str, where: str) -> str:
     if isinstance(value, bytes):  # as Spark, DuckDB and ClickHouse may write text to Parquet
         return _decode(value, where)
     if not isinstance(value, str):
-        kind = type(value).__name__
+        kind = json_text.kind_of(value)
         raise BadDocument("TextFieldMissing", f"{where}: field {field!r} is {kind}, not text")
     try:
         value.encode()
@@ -502,7 +528,7 @@ def _path(schema: Any, field: str, file: CorpusFile) -> list[str]:
 _READERS = {
     ".parquet": _parquet,
     ".arrow": _arrow,
-    ".jsonl": _json_lines,
+    ".jsonl": _json_file,
     ".json": _json_file,
     ".txt": _text_file,
 }

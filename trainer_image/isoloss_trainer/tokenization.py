@@ -24,6 +24,7 @@ from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 FILES = ("*token*.json", "generation_config.json", "config.json")
+OF_THE_MODEL = ("generation_config.json", "config.json")
 TEXTS_AT_ONCE = 256
 """The library keeps a hundred bytes of every token of a batch."""
 LOST_SHARE = 0.01
@@ -268,7 +269,7 @@ def _end_token(folder: Store, tokenizer: Tokenizer, unknown: int | None) -> int:
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
-    for name in ("generation_config.json", "config.json"):
+    for name in OF_THE_MODEL:
         number = read_json(folder, name).get("eos_token_id")
         number = number[0] if isinstance(number, list) and number else number
         # A number of a configuration's own default may be any piece of text.
@@ -289,11 +290,13 @@ def _end_token(folder: Store, tokenizer: Tokenizer, unknown: int | None) -> int:
 
 def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     """What the tokenizer puts before a text, or what its configuration says that a library should."""
-    for number in range(tokenizer.get_vocab_size()):
-        word = tokenizer.decode([number])
+    for piece in range(tokenizer.get_vocab_size()):
+        word = tokenizer.decode([piece])
         try:
             bare = tokenizer.encode(word, add_special_tokens=False).ids
-        except Exception:  # all that the Rust library raises: it has no token for this text
+        except Exception as error:
+            if type(error) is not Exception:  # what the Rust library raises if it has no token
+                raise
             continue
         if not bare:
             continue
@@ -394,8 +397,8 @@ def _lengths(widths: NDArray[np.int64], ends: list[int]) -> NDArray[np.uint32]:
 
 
 def read_json(folder: Store, name: str) -> dict[str, Any]:
-    """An object in a file of `folder`; empty if the file is absent or holds another value. Raises BadData for what is not
-    JSON or has a key twice, StoreUnavailable."""
+    """An object in a file of `folder`; empty if the file is absent or holds another value, and if one of the model's, which
+    others refuse, is not JSON. Raises BadData for one of the tokenizer's that is not, and for a key twice; StoreUnavailable."""
     try:
         value = json_text.read_json(folder.read(name))
     except NotFound:
@@ -403,7 +406,10 @@ def read_json(folder: Store, name: str) -> dict[str, Any]:
     except json_text.RepeatedKey as error:
         raise _bad(f"{folder.location(name)}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise _bad(f"{folder.location(name)}: no JSON, or not all of it: {error}") from error
+        if name in OF_THE_MODEL:
+            return {}
+        why = json_text.why_unread(error)
+        raise _bad(f"{folder.location(name)}: no JSON, or not all of it: {why}") from error
     return value if isinstance(value, dict) else {}
 
 

@@ -249,7 +249,7 @@ class _UnitWriter:
         for file, text in documents:
             if isinstance(text, BadDocument):
                 self._skip(text)
-            elif not text:
+            elif not text.strip():
                 self._empty += 1
             else:
                 texts.append((file, text))

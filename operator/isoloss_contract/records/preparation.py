@@ -147,6 +147,9 @@ CONVERTED: Final = {
     "wet": "web pages as text (WET)",
     "warc": "web pages as they were crawled (WARC)",
     "tar": "an archive, such as WebDataset's",
+    "tgz": "an archive, such as WebDataset's",
+    "csv": "a table as text (CSV)",
+    "tsv": "a table as text (CSV)",
 }
 """Forms that are not read, by a part of their names; docs/reference/corpora.md converts each."""
 IN_WORDS: Final = f"{', '.join(FORMATS)}, plain or with {' or '.join(COMPRESSIONS)}"
