@@ -468,8 +468,8 @@ def test_a_query_that_contradicts_itself_is_an_error_that_names_the_fields(laws,
 
 
 EDGES = {
-    (1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "smaller"),
-    (-1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "larger"),
+    (1.8, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "smaller"),
+    (-1.8, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "larger"),
     (0.0, 1.8): (RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "smaller"),
     (0.0, -1.8): (RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "larger"),
 }

@@ -36,6 +36,56 @@ def test_the_optimum_of_early_cells_may_be_outside_the_grid(seed):
         assert truth.regret(found.learning_rate.value, found.batch_size_raw) < 0.001
 
 
+ENDS = (1e8, 2e8, 4e8), (8e9, 1.2e10, 2e10)
+"""Sizes and their tokens."""
+
+
+def sweep(truth: Synthetic, seed: int, shift=(0.0, 0.0)):
+    grid = Grid(sizes=ENDS[0], tokens=ENDS[1], shift=shift)
+    return synthetic_runs(truth, grid, np.random.default_rng(seed), 0.0005, 0.0015)
+
+
+def judged(truth: Synthetic, runs) -> tuple[float, bool, bool]:
+    """Nats that the answer at the largest size's end loses, and whether the intervals of LR and B hold the truth."""
+    n, d = ENDS[0][-1], ENDS[1][-1]
+    found = predict(fit_laws(runs, OPTIONS), PredictionQuery(total_flops=6 * n * d, params=n))
+    assert isinstance(found, Prediction)
+    rate, batch = truth.rate(n, d), truth.batch(n, d)
+    lost = truth.loss(n, d, found.batch_size_raw, found.learning_rate.value)
+    lost -= truth.loss(n, d, batch, rate)
+    return (
+        lost,
+        found.learning_rate.low < rate < found.learning_rate.high,
+        found.batch_size.low < batch < found.batch_size.high,
+    )
+
+
+@pytest.mark.parametrize("shift", [(0.85, 0.0), (-0.85, 0.0), (0.0, 0.85), (0.0, -0.85)])
+def test_an_optimum_that_is_just_outside_at_every_size_is_answered(shift):
+    """It was refused, though slopes at the edge and the curvature tell it."""
+    found = [judged(Synthetic(), sweep(Synthetic(), seed, shift)) for seed in range(4)]
+    assert max(lost for lost, _, _ in found) < 0.001
+    assert np.mean([held for _, *held in found]) >= 0.75
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_ridge_is_answered_though_its_curvature_may_be_none(seed):
+    """It was refused for what a quarter of draws of the curvature showed. Any point of it is good."""
+    truth = Synthetic(curvature=(0.10, 0.08, 0.09))
+    lost, *held = judged(truth, sweep(truth, seed))
+    assert lost < 0.0005
+    assert all(held)
+
+
+def test_an_optimum_just_above_learning_rates_that_diverge_is_refused():
+    runs = sweep(Synthetic(), 0, (-1.0, 0.0))
+    highest = {n: max(r.learning_rate for r in runs if r.params == n) for n in ENDS[0]}
+    gone = [replace(r, diverged=r.learning_rate == highest[r.params]) for r in runs]
+    refusal = fit_laws(gone, OPTIONS).surface.refusal
+    assert refusal.reason is RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+    assert "where runs diverge" in refusal.message
+
+
 def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
     laws = fit_laws(synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003), OPTIONS)

@@ -194,7 +194,7 @@ def test_an_optimum_on_the_edge_adds_points_beyond_it_and_no_more_than_allowed()
 
 
 def test_without_leave_to_add_points_nothing_is_added():
-    steps, _ = search(LOW, replace(OPTIONS, max_added_points=0))
+    steps, _ = search(far(1 / 8), replace(OPTIONS, max_added_points=0))
     assert not [d for step in steps for d in step.decisions if d.added]
     assert steps[-1].stop is StopReason.NOTHING_LEFT
 

@@ -19,8 +19,8 @@ from isoloss.laws.surface.uncertainty import Uncertainty
 from isoloss.usual import USUAL_STEP
 
 JUST_BEYOND = 0.5
-"""Steps of a grid beyond its edge up to which an optimum counts as inside, where a trend over sizes needs it. In simulated steps of SGD on
-3 x 3 grids that lie a step off, such answers lose 0.0004 to 0.0027 nats, those from farther beyond up to 0.01."""
+"""Steps of a grid beyond its edge up to which an optimum counts as inside. In 384 simulated sweeps of four kinds, 3 x 3 and 4 x 4 with steps of
+1.5 to 3, such answers lose 0.0012 nats in the mean and 0.007 at most, those from farther beyond up to 0.8."""
 
 
 def surface_law(
@@ -83,18 +83,20 @@ def _judge(
     optimum: OptimumTrends,
     convex: float,
 ) -> Refusal | None:
-    """Refuse a surface without a minimum, or whose minima are mostly outside the grids, at the end of runs as well.
+    """Refuse a surface whose minima are mostly outside the grids, at the end of runs as well.
 
-    A minimum outside says which way to go, whether or not noise leaves one in every draw.
+    Noise that leaves no minimum in some draws refuses none that is inside: any point of a ridge is good, and how far one is known is
+    judged with the answer.
     """
     late, tried = late_cells(cells), _tried(trajectories)
+    # Just beyond an edge the surface still tells it: from the slope there and the curvature that all cells share, if there is one.
+    near = JUST_BEYOND if convex >= BELIEVED else 0.0
     quantities = (
         ("learning_rate", optimum.learning_rate, np.log([t.learning_rate for t in tried])),
         ("batch_size", optimum.batch_size, np.log([t.batch_size for t in tried])),
     )
     for quantity, trend, values in quantities:
-        beyond = _beyond(fit, tried, late, trend, values)
-        sides = np.sign(beyond)
+        sides = _sides(fit, tried, late, trend, values, near)
         # Answers are for the end of runs: what is inside there may have been outside before.
         ends = sides[_last_of_sizes(late)]
         above, below = (
@@ -103,13 +105,11 @@ def _judge(
         if max(above, below) > 0.5:
             outside = _outside_refusal(quantity, values, above > below, max(above, below))
             return _beside_divergence(outside, tried)
-        # Just beyond an edge the surface still tells it: from the slope there and the curvature that all cells share.
-        sides[np.abs(beyond) <= JUST_BEYOND] = 0.0
         if _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
             return _beside_divergence(
                 _size_outside_refusal(quantity, values, tried, late, sides), tried
             )
-    return _not_convex(convex) if convex < BELIEVED else None
+    return None
 
 
 def _last_of_sizes(cells: Sequence[Cell]) -> Indices:
@@ -163,24 +163,30 @@ def _beside_divergence(refusal: Refusal, tried: Sequence[Trajectory]) -> Refusal
     )
 
 
-def _beyond(
+def _sides(
     fit: SurfaceFit,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
     trend: Trend,
     values: Array,
+    near: float,
 ) -> Array:
-    """(cells,) how far the optimum is above (positive) or below the values that the size was tried at, in steps of that grid; else 0."""
+    """(cells,) 1 where the optimum is more than `near` steps above the values that its size was tried at, -1 where below, else 0; beyond
+    values at which all runs diverged, any distance counts."""
     params = np.log([t.params for t in trajectories])
-    beyond = np.zeros(len(cells))
+    lasted = np.array([not t.diverged for t in trajectories])
+    sides = np.zeros(len(cells))
     for i, cell in enumerate(cells):
-        tried = np.unique(values[np.abs(params - cell.log_params) < ROUNDING])
+        own = np.abs(params - cell.log_params) < ROUNDING
+        tried = np.unique(values[own])
         step = (tried[-1] - tried[0]) / max(len(tried) - 1, 1) or np.log(USUAL_STEP)
         n = cell.log_params - fit.centre.log_params
         d = cell.log_tokens - fit.centre.log_tokens
         optimum = float(trend.at(n, d))
-        beyond[i] = (max(optimum - tried[-1], 0.0) + min(optimum - tried[0], 0.0)) / step
-    return beyond
+        edge = tried[-1] if optimum > tried[-1] else tried[0]
+        allowed = near * step if lasted[own & (values == edge)].any() else 0.0
+        sides[i] = float(optimum > tried[-1] + allowed) - float(optimum < tried[0] - allowed)
+    return sides
 
 
 def _size_outside_refusal(
