@@ -39,11 +39,14 @@ def read_laws(source: str | Path) -> Laws:
         )
     text = _local(str(source))
     try:
-        return laws_from_json(read_json(text))
+        document = read_json(text)
+        if isinstance(document, list):
+            raise BadLaws(f"a list, which holds no laws: {TAKEN}")
+        return laws_from_json(document)
     except (BadLaws, RepeatedKey) as error:
         raise BadInput(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{source}: not JSON: {error}: {TAKEN}") from error
+        raise BadInput(f"{source}: not JSON: {TAKEN}") from error
 
 
 def _stored(source: str) -> Laws:

@@ -16,7 +16,7 @@ def read_runs(
     columns: Mapping[str, str] | Sequence[str] = (),
     settings: str | PathLike[str] | tables.InMemory | None = None,
 ) -> RunSet:
-    """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames, lists of rows (dicts by column) and sweeps in the store (s3://, gs://, file://).
+    """Runs of tables (.csv, .tsv, .jsonl, .parquet, .pq), of data frames, lists of rows (dicts by column) and sweeps in the store (s3://, gs://, file://).
 
     Names that W&B, TensorBoard, MLflow, Trackio and trainers use for columns are known; `columns` says the others, such as
     `{"loss": "eval/loss", "tokens": "step*batch_size*sequence_length"}`, and `settings` is a table with one row for each run
@@ -41,8 +41,7 @@ def read_runs(
         if not is_sweep_uri(source):
             of_laws = "; laws go to isoloss predict" if source.endswith(".json") else ""
             raise BadInput(
-                f"{source}: neither a .csv, .csv.gz, .tsv, .parquet, .pq or trainer_state.json file nor the URI of a sweep in the "
-                f"store: save a table as CSV or Parquet{of_laws}"
+                f"{source}: neither {tables.TABLES} nor the URI of a sweep in the store: save a table as CSV or Parquet{of_laws}"
             )
         sweep = open_sweep(source)
         corpora.setdefault(sweep.ledger.data_digest, source)

@@ -1,4 +1,4 @@
-"""Strict reading of run tables (CSV, Parquet, logs of trainers): a bad table must fail here, by row and column.
+"""Strict reading of run tables (CSV, JSON lines, Parquet, logs of trainers): a bad table must fail here, by row and column.
 
 A column in the wrong unit fits as smoothly as a correct one and gives a wrong learning rate with a narrow
 interval, so no cell is guessed and nothing is repaired. Exports of trackers are put under our names first.
@@ -15,6 +15,7 @@ from isoloss.tables.copies import Place, refuse_copies
 from isoloss.tables.expressions import parse_option
 from isoloss.tables.formats import OPTIONAL as OPTIONAL
 from isoloss.tables.formats import REQUIRED as REQUIRED
+from isoloss.tables.formats import TABLES as TABLES
 from isoloss.tables.formats import ArrowStream as ArrowStream
 from isoloss.tables.formats import BadTable as BadTable
 from isoloss.tables.formats import InMemory as InMemory
@@ -65,7 +66,7 @@ def naming_of(
     if not isinstance(settings, str):
         return replace(naming, settings=read_frame(settings, naming.in_use))
     if not is_table(settings):
-        raise BadInput(f"--settings {settings}: not a .csv, .csv.gz, .tsv, .parquet or .pq file")
+        raise BadInput(f"--settings {settings}: not {TABLES}")
     return replace(naming, settings=read_cells(bytes_of(settings), settings, naming.in_use))
 
 
@@ -100,7 +101,7 @@ def read_tables(sources: Sequence[str | InMemory], naming: Naming = AS_IT_IS) ->
 
 
 def read_table(source: str, naming: Naming = AS_IT_IS) -> RunTable:
-    """The runs of a CSV (.csv, .csv.gz), Parquet file or trainer_state.json at a path or store URI. Raises BadTable."""
+    """The runs of a CSV, JSON lines, Parquet file or trainer_state.json at a path or store URI. Raises BadTable."""
     return parse_table(bytes_of(source), source, naming)
 
 

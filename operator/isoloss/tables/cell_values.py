@@ -8,7 +8,7 @@ from isoloss.numbers import count_of, hint
 
 COUNTS = ("params", "batch_size", "sequence_length", "tokens")
 """Columns of whole numbers, ..."""
-WRITTEN_COUNT = re.compile(r"\d{1,3}(,\d{3})+|\d+(\.\d+)?[mbt]", re.IGNORECASE)
+WRITTEN_COUNT = re.compile(r"\d{1,3}([,'’\s]\d{3})+|\d+(\.\d+)?\s?[mbt]", re.IGNORECASE)
 """... which may be written so. 2k may be 2,048, and 1,475B may have a decimal comma."""
 
 
@@ -35,14 +35,14 @@ def float_of(cell: Any) -> float:
 
 
 def number_of(column: str, cell: Any) -> float:
-    """A cell of a column of ours as a number; a count may be 124M, 1.5B or 1,000,000. Raises ValueError."""
+    """A cell of a column of ours as a number; a count may be 124M, 1.5 B, 1,000,000 or 1 000 000. Raises ValueError."""
     try:
         return float_of(cell)
     except ValueError:
         text = text_of(cell)
         if column not in COUNTS or not WRITTEN_COUNT.fullmatch(text):
             raise
-        return count_of(text) or 0.0
+        return count_of(re.sub(r"['’\s]", "", text)) or 0.0
 
 
 def not_a_number(cell: Any, where: str = "") -> str:

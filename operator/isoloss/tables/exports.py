@@ -70,7 +70,7 @@ def run_of_file(source: str) -> str | None:
 
 def _file_parts(name: str) -> tuple[str, str | None]:
     """The run's name and, from TensorBoard, the tag."""
-    stem = re.sub(r"\.(csv|csv\.gz|tsv|parquet|pq)$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(r"\.((csv|tsv|jsonl)(\.gz)?|parquet|pq)$", "", name, flags=re.IGNORECASE)
     match = DOWNLOAD.fullmatch(re.sub(r" \(\d+\)$", "", stem))
     return (match["run"], match["tag"]) if match else (stem, None)
 

@@ -1,13 +1,14 @@
-"""From bytes to cells: CSV, Parquet and `trainer_state.json` into columns with row numbers.
+"""From bytes to cells: CSV, JSON lines, Parquet and `trainer_state.json` into columns with row numbers.
 
 CSV goes through the standard library, because it gives each record's line in the file; Parquet goes
-through pyarrow. Row numbers are lines of the CSV (the header is 1) or records of the other files (from 1).
+through pyarrow. Row numbers are lines of text (a CSV's header is 1) or records of the other files (from 1).
 """
 
 import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,11 +89,17 @@ class Table:
 
 TRAINER_STATE = "trainer_state.json"
 """The log that the Trainer of transformers keeps beside its checkpoints."""
+TEXTS = tuple(f".{kind}{packed}" for kind in ("csv", "tsv", "jsonl") for packed in ("", ".gz"))
+ENDINGS = (*TEXTS, ".parquet", ".pq", TRAINER_STATE)
+TABLES = "a .csv, .csv.gz, .tsv, .parquet, .pq, .jsonl or trainer_state.json file"
+"""ENDINGS in messages."""
+UNSEEN = re.compile("[\u200b-\u200f\u2060\ufeff]")
+"""Signs without width, byte order marks of joined files among them."""
 
 
 def is_table(source: str) -> bool:
     """Whether a RUNS argument names a table rather than a sweep of the store."""
-    return source.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet", ".pq", TRAINER_STATE))
+    return source.lower().endswith(ENDINGS)
 
 
 def bytes_of(source: str) -> bytes:
@@ -133,11 +140,13 @@ def read_cells(content: bytes, source: str, in_use: InUse) -> Table:
         return read_parquet(content, source, in_use)
     if source.lower().endswith(TRAINER_STATE):
         return read_trainer_state(content, source)
+    if source.lower().removesuffix(".gz").endswith(".jsonl"):
+        return read_json_lines(content, source)
     return read_csv(content, source, in_use)
 
 
 def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
-    """The cells of a CSV, plain or gzipped, separated by commas, semicolons or tabs, as text. Raises BadTable."""
+    """The cells of a CSV, plain or gzipped, separated by commas, semicolons, tabs or |, as text. Raises BadTable."""
     plain = _plain(content, source)
     reader = csv.reader(
         io.TextIOWrapper(io.BytesIO(plain), encoding="utf-8-sig", newline=""),
@@ -145,14 +154,22 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
         strict=True,
     )
     try:
-        header = [name.strip() for name in next(reader, [])]
+        first = next(reader, [])
+        header = [re.sub(r"\s", " ", UNSEEN.sub("", name)).strip() for name in first]
         if not any(header) and plain.removeprefix(codecs.BOM_UTF8).strip():
             raise BadTable(source, "blank: the first row must be the header", row=1)
         if 2 * sum(map(is_number, header)) > len(header):
             message = f"the first row is numbers: it must be the header: {', '.join(REQUIRED)}"
             raise BadTable(source, message, row=1)
+        if len(header) == 1 and header[0]:
+            message = (
+                f"one name alone, {header[0][:80]!r}: is the first row the header? Its names are separated by commas, "
+                "semicolons, tabs or |"
+            )
+            raise BadTable(source, message, row=1)
         _check_header(header, source, in_use)
-        numbered = ((reader.line_num, record) for record in reader)
+        # Files that were joined have the header of each.
+        numbered = ((reader.line_num, record) for record in reader if record != first)
         records, lines = _records(numbered, header, source)
     except UnicodeDecodeError as error:
         raise BadTable(
@@ -167,7 +184,7 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
 def _separator(plain: bytes) -> str:
     """That of the header: spreadsheets write semicolons where a comma is the decimal point."""
     header = plain.partition(b"\n")[0]
-    return max(",;\t", key=lambda separator: header.count(separator.encode()))
+    return max(",;\t|", key=lambda separator: header.count(separator.encode()))
 
 
 def _records(
@@ -200,7 +217,7 @@ def _row_of_bad_text(plain: bytes) -> int | None:
 
 
 def _plain(content: bytes, source: str) -> bytes:
-    if not source.lower().endswith(".gz"):
+    if not source.lower().endswith(".gz") and not content.startswith(b"\x1f\x8b"):
         return content
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -278,7 +295,8 @@ def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str
     wanted = [name for name in header if name and name in used]
     for name in wanted:
         if wanted.count(name) > 1:
-            raise BadTable(source, "appears more than once", row=1, column=name)
+            message = "appears more than once: remove or rename the others"
+            raise BadTable(source, message, row=1, column=name)
     return wanted
 
 
@@ -291,13 +309,37 @@ def read_trainer_state(content: bytes, source: str) -> Table:
         raise BadTable(source, str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadTable(source, "not a trainer_state.json: it has no log_history") from error
+    return _of_records(records, range(1, len(records) + 1), source)
+
+
+def read_json_lines(content: bytes, source: str) -> Table:
+    """A row for each object, one on each line, plain or gzipped. Raises BadTable."""
+    records: list[dict[str, Any]] = []
+    rows: list[int] = []
+    for number, line in enumerate(_plain(content, source).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = read_json(line)
+        except RepeatedKey as error:
+            raise BadTable(source, str(error), row=number) from error
+        except (ValueError, RecursionError) as error:
+            raise BadTable(source, "not JSON: one object on each line", row=number) from error
+        if not isinstance(record, dict):
+            raise BadTable(source, "not an object: one on each line", row=number)
+        records.append(record)
+        rows.append(number)
+    return _of_records(records, rows, source)
+
+
+def _of_records(records: Sequence[Mapping[str, Any]], rows: Sequence[int], source: str) -> Table:
+    """As text, so that a loss of NaN is one that was written and not one that is missing."""
     names = dict.fromkeys(name for record in records for name in record)
-    # As text, so that a loss of NaN is one that was written and not one that is missing.
     columns = {
         name: [None if record.get(name) is None else str(record[name]) for record in records]
         for name in names
     }
-    return _checked_size(Table(source, columns, range(1, len(records) + 1)))
+    return _checked_size(Table(source, columns, rows))
 
 
 def _logged_name(key: str) -> str:

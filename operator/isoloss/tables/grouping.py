@@ -12,6 +12,11 @@ from isoloss.usual import FEWEST_STEPS
 
 SUSPICIOUS_BATCH_TOKENS = 2.0**24
 SUSPICIOUS_STEPS = 1000
+OF_SEVERAL = {
+    "learning_rate": "; --column learning_rate=learning_rate takes the highest, a schedule's peak",
+    "seed": ": write it into the names of the runs, too",
+}
+"""What to do about several values of a run."""
 LENGTH_BEYOND_CHANCE = 64
 """Tokens per sequence from which batch sizes in sequences are hardly ever all multiples of it."""
 
@@ -52,7 +57,7 @@ def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: st
                 index,
                 column,
                 f"run {name!r} has {write.format(values[index])} here and {write.format(values[first])} in row {numbers.table.rows[first]}: "
-                "one value per run is expected",
+                f"one value per run is expected{OF_SEVERAL.get(column, '')}",
             )
 
 
@@ -133,7 +138,8 @@ def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) ->
 def _suspect_part_steps(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
     """A warning where tokens are whole steps in most runs, and in the others not: as with another sequence length than is written."""
     values = numbers.values
-    is_whole = values["tokens"] % (values["batch_size"] * values["sequence_length"]) == 0.0
+    steps = values["tokens"] / (values["batch_size"] * values["sequence_length"])
+    is_whole = np.isclose(steps, np.round(steps), rtol=1e-9)  # arithmetic of options rounds
     others = [name for name, rows in rows_of.items() if not is_whole[rows].all()]
     if not 0 < 2 * len(others) <= len(rows_of):
         return

@@ -45,8 +45,8 @@ BESIDE = (
 
 
 def _ours(header: Collection[str]) -> dict[str, str]:
-    """Columns of ours by the name that they have, which a spreadsheet may write with capitals and spaces."""
-    plain = {name: name.lower().replace(" ", "_") for name in header}
+    """Columns of ours by the name that they have, which a spreadsheet may write with capitals, spaces and hyphens."""
+    plain = {name: name.lower().replace(" ", "_").replace("-", "_") for name in header}
     spelt = list(plain.values())
     return {
         name: own

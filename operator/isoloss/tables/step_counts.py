@@ -16,7 +16,7 @@ SAME = 0.02
 def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
     """Raise BadTable where tokens and steps differ by a whole factor: that of devices, accumulation, or another sequence length.
 
-    A step that may count log calls is believed if it agrees with the tokens of half of the runs. Tokens that are logged
+    A step that may count log calls is believed if it agrees with the tokens of half of the runs, or is too many. Tokens that are logged
     with training losses alone tell what a step is, too: litgpt's are forward passes.
     """
     logged = lookup.of_tiers("tokens", quietly=True)
@@ -36,9 +36,18 @@ def refuse_other_tokens(lookup: Lookup, columns: Mapping[str, Found]) -> None:
     }
     runs = {lookup.runs[index] for index in counts}
     is_counter = known_names.bare(step.label)[0] in COUNTERS
-    if are_beside and is_counter and 2 * len(agreeing) < max(len(runs), 1):
-        return
     product = product_of(step.label, "batch_size", "sequence_length")
+    if are_beside and is_counter and 2 * len(agreeing) < max(len(runs), 1):
+        factors = [counted / by_steps for by_steps, counted in counts.values()]
+        if not factors or max(factors) > (1.0 + SAME) * min(factors):
+            return
+        if factors[0] > 1.0:
+            lookup.warn(
+                f"{tokens.label} are {factors[0]:.4g} times {product} in every row: if {step.label} counts optimizer steps, and not "
+                "log calls, batch_size is that of one device or of one forward pass"
+            )
+            return
+        # No log has more calls than steps.
     for index, (by_steps, counted) in counts.items():
         ratio = max(by_steps / counted, counted / by_steps)
         if ratio < 1.9 or abs(ratio / round(ratio) - 1) > SAME:

@@ -24,7 +24,7 @@ POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens"
 EXPECTED = {
     "batch_size": ": sequences per optimizer step are expected, as in --column batch_size=NUMBER",
     "loss": ": nats per token are expected",
-    "learning_rate": ": the learning rate itself is expected, not its logarithm",
+    "learning_rate": ": the learning rate itself is expected, not its logarithm, and of a schedule its peak",
 }
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
@@ -111,8 +111,9 @@ def _check_batch(numbers: Numbers) -> None:
     def tokens_message(i: int) -> str:
         return (
             f"{tokens[i]:g} tokens are less than one step of {step[i]:g} tokens (batch_size * "
-            f"sequence_length); read as steps they are {tokens[i] * step[i]:g} tokens, as millions "
-            f"{tokens[i] * 1e6:g}, as billions {tokens[i] * 1e9:g}"
+            f"sequence_length); read as steps they are {tokens[i] * step[i]:g} tokens, as thousands {tokens[i] * 1e3:g}, as "
+            f"millions {tokens[i] * 1e6:g}, as billions {tokens[i] * 1e9:g}"
+            f"{'; or batch_size is in tokens: sequences are expected' * bool(batch[i] > length[i] > 1)}"
         )
 
     _refuse(

@@ -58,7 +58,7 @@ TABLES: dict[str, Callable[[int, Row], Row]] = {
     "billions": scaled("tokens", 1e-9),
     "steps": each("tokens", lambda r: int(float(r["tokens"]) / 2048 / float(r["batch_size"]))),
     "millions": scaled("params", 1e-6),
-    "letters": each("params", lambda row: f"{float(row['params']) / 1e6:g} M"),
+    "letters": each("params", lambda row: f"{float(row['params']) / 1e6:g} Mio"),
     "perplexity": each("loss", lambda row: 2.71828 ** float(row["loss"])),
     "rates": scaled("learning_rate", 1e4),
     "negative": one("loss", "-2.1"),

@@ -228,7 +228,7 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[1]", "laws"),
+        ("[1]", "a list, which holds no laws: give the file that isoloss fit writes"),
         ('{"format": "isoloss.dev/laws", "version"', "not JSON"),
         ('{"laws": {"a": 1, "a": 2}}', "laws.json: the key 'a' is there twice"),
     ],

@@ -562,6 +562,34 @@ def test_tokens_and_steps_that_differ_by_a_whole_factor_are_refused(factor: floa
     assert read(columns, naming_of(["tokens=n_tokens_seen"])).runs[0].tokens[0] == tokens[0]
 
 
+@pytest.mark.parametrize("factor", [0.125, 1 / 3, 8])
+def test_a_step_that_may_count_log_calls_is_heard_where_one_factor_holds_everywhere(
+    factor: float,
+) -> None:
+    """The batch size may be that of one device; more steps than log calls there cannot be."""
+    columns = changed(
+        **{
+            "train/global_step": None,
+            "step": [round(n * factor) for n in (3000, 6000, 12000)] * 2,
+        },
+        tokens=[n * 64 * 2048 for n in (3000, 6000, 12000)] * 2,
+    )
+    if factor > 1:
+        assert "8 times as many" in refusal(columns)
+        return
+    (warning,) = read(columns).warnings
+    assert (
+        f"tokens are {1 / factor:g} times step*batch_size*sequence_length in every row" in warning
+    )
+
+
+def test_whole_steps_stay_whole_in_arithmetic() -> None:
+    """Tokens from epochs differ from whole steps by rounding alone."""
+    epochs = [n * 64 * 2048 / 3e9 for n in (1000, 2000, 4000)] * 2
+    columns = changed(**{"train/global_step": None}, epoch=epochs)
+    assert read(columns, naming_of(["tokens=epoch*3e9"])).warnings == ()
+
+
 BETWEEN = {
     "run": ["a"] * 6,
     "learning_rate": [3e-4] * 6,

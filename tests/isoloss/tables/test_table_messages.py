@@ -32,9 +32,10 @@ def test_all_missing_columns_are_named_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("separator", "name"), [(";", "runs.csv"), ("\t", "runs.csv"), ("\t", "runs.tsv")]
+    ("separator", "name"),
+    [(";", "runs.csv"), ("\t", "runs.csv"), ("\t", "runs.tsv"), ("|", "runs.csv")],
 )
-def test_semicolons_and_tabs_separate_as_commas_do(separator: str, name: str) -> None:
+def test_semicolons_tabs_and_bars_separate_as_commas_do(separator: str, name: str) -> None:
     content = as_csv(good_rows()).replace(b",", separator.encode())
     (first, *_) = parse_table(content, name).runs
     (expected, *_) = parse_table(as_csv(good_rows()), "runs.csv").runs
@@ -52,6 +53,9 @@ def test_semicolons_and_tabs_separate_as_commas_do(separator: str, name: str) ->
         ("params", "100M"),
         ("params", "0.1B"),
         ("params", "100,000,000"),
+        ("params", "100 M"),
+        ("params", "100 000\u202f000"),
+        ("params", "100'000'000"),
         ("sequence_length", "2,048"),
     ],
 )
@@ -79,8 +83,9 @@ def test_a_perplexity_says_what_the_loss_is() -> None:
     assert refused(as_csv(good_rows(), header), match)[1] == "loss"
 
 
-def test_our_names_are_read_as_a_spreadsheet_writes_them() -> None:
-    spelt = [name.replace("_", " ").title() for name in HEADER]
+@pytest.mark.parametrize("between", [" ", "-", "\u00a0", "_\u200b"])
+def test_our_names_are_read_as_a_spreadsheet_writes_them(between: str) -> None:
+    spelt = [name.replace("_", between).title() for name in HEADER]
     rows = [[*row, "x"] for row in good_rows()]
     theirs = parse_table(as_csv(rows, [*spelt, "Seen By"]), "runs.csv")
     ours = parse_table(as_csv(good_rows()), "runs.csv")

@@ -1,6 +1,7 @@
 """Run tables: a good one is read as it stands, a bad one fails by row and column."""
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,10 +88,13 @@ def test_rows_may_come_in_any_order() -> None:
     assert np.array_equal(by_name["r64"].losses, expected.losses)
 
 
-def test_parquet_csv_and_gzip_give_the_same_runs(tmp_path: Path) -> None:
+def test_parquet_csv_gzip_and_json_lines_give_the_same_runs(tmp_path: Path) -> None:
     content = as_csv(good_rows())
     (tmp_path / "runs.csv").write_bytes(content)
     (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "packed.csv").write_bytes(gzip.compress(content))
+    lines = "\n\n".join(json.dumps(dict(zip(HEADER, row, strict=True))) for row in good_rows())
+    (tmp_path / "runs.jsonl").write_text(lines, "utf-8-sig")
     columns = list(zip(*good_rows(), strict=True))
     arrow = pyarrow.table(
         {
@@ -99,9 +103,8 @@ def test_parquet_csv_and_gzip_give_the_same_runs(tmp_path: Path) -> None:
         }
     )
     pyarrow.parquet.write_table(arrow, tmp_path / "runs.parquet")
-    tables = [
-        read_table(str(tmp_path / name)) for name in ("runs.csv", "runs.csv.gz", "runs.parquet")
-    ]
+    names = ("runs.csv", "runs.csv.gz", "packed.csv", "runs.jsonl", "runs.parquet")
+    tables = [read_table(str(tmp_path / name)) for name in names]
     for table in tables[1:]:
         for run, expected in zip(table.runs, tables[0].runs, strict=True):
             assert (run.name, run.params, run.batch_size) == (
@@ -111,6 +114,39 @@ def test_parquet_csv_and_gzip_give_the_same_runs(tmp_path: Path) -> None:
             )
             assert np.array_equal(run.losses, expected.losses)
     assert read_table(f"file://{tmp_path}/runs.csv").runs[0].name == "r64"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"run": "a"', "not JSON: one object on each line"),
+        ("[1, 2]", "not an object"),
+        ('{"loss": 3.1, "loss": 2.1}', "the key 'loss' is there twice"),
+    ],
+)
+def test_lines_that_are_no_rows_are_named(line: str, says: str) -> None:
+    row = '{"run": "b", "params": 1e8}'
+    with pytest.raises(BadTable, match=says) as raised:
+        parse_table(f"{row}\n{line}\n".encode(), "runs.jsonl")
+    assert raised.value.row == 2
+
+
+def test_the_headers_of_joined_files_are_passed_over() -> None:
+    content = as_csv(good_rows())
+    joined = content + content.replace(b"r64", b"r65").replace(b"r128", b"r129").replace(
+        b",3.", b",2."
+    )
+    assert len(parse_table(joined, "runs.csv").runs) == 4
+
+
+@pytest.mark.parametrize(
+    "first", ["run params loss", "version https://git-lfs.github.com/spec/v1"]
+)
+def test_a_first_row_of_one_name_is_no_header(first: str) -> None:
+    assert refused(f"{first}\n1 2 3\n".encode(), "separated by commas, semicolons, tabs or") == (
+        1,
+        None,
+    )
 
 
 def test_optional_columns_become_compute_and_bytes_per_token() -> None:
@@ -217,6 +253,7 @@ def test_a_blank_first_line_is_named_and_the_table_not_called_empty(first: bytes
         (2, "params", "100", "not millions"),
         (2, "params", "1e200", "overflow"),
         (3, "params", "200000000", "one value per run"),
+        (3, "learning_rate", "0.0002", "learning_rate=learning_rate takes the highest"),
         (2, "batch_size", "64.5", "whole number"),
         (2, "sequence_length", "0", "not positive"),
         (7, "sequence_length", "4096", "one value per run"),
