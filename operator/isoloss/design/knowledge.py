@@ -43,8 +43,8 @@ from isoloss.laws import Array, FitOptions
 
 CELLS_PER_OCTAVE = 2
 """Token counts that are read of each run, per factor of 2: a fit cuts runs of twenty times their first evaluation at eight."""
-OPEN_CONSTANT, OPEN_LEVEL = 1.0, 1.0
-"""Prior standard deviations of what runs alone tell: ln LR and ln B at the centre, and a cell's level in ln D."""
+OPEN = 1.0
+"""Prior standard deviation of what runs alone tell: ln LR and ln B at the centre, and a cell's level in ln D."""
 
 CURVATURE, LAW, CURVATURES, CUBIC = SHARED = ("curvature", "law", "curvatures", "cubic")
 Block = tuple[str, float, int]
@@ -274,7 +274,7 @@ class Knowledge:
         deviations = {
             CURVATURE: [usual.USUAL_CURVATURE_ERROR] * 3,
             LAW: [
-                *(OPEN_CONSTANT, OPEN_CONSTANT),
+                *(OPEN, OPEN),
                 *(usual.RATE_SIZE_EXPONENT_ERROR, of_params),
                 *(usual.RATE_EXPONENT_ERROR, of_tokens),
             ],
@@ -282,7 +282,7 @@ class Knowledge:
                 *[math.sqrt(usual.MEAN_CURVATURE_SHARE) * usual.USUAL_SIZE_CURVATURE] * 2,
                 *[math.sqrt(usual.MEAN_CURVATURE_SHARE) * usual.USUAL_TOKEN_CURVATURE] * 2,
             ],
-            "level": [OPEN_LEVEL],
+            "level": [OPEN],
         }
         return np.diag(np.array(deviations[kind], dtype=float) ** 2)
 

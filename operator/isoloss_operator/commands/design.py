@@ -21,6 +21,7 @@ from isoloss.design import (
     evidence,
     grid_about,
 )
+from isoloss.design.setting import FIRST_SHARE
 from isoloss.laws import Array, size_refusal
 from isoloss.numbers import to_significant_digits
 from isoloss_contract.footprint import fit
@@ -71,8 +72,8 @@ ACCELERATORS_OF_JOB: Final = (1, 2, 4, NODE, 2 * NODE, 4 * NODE, 8 * NODE)
 JOBS_OF_SEARCH: Final = 4
 """At a time: a search keeps two to three at work on average."""
 
-FIRST_TOKENS, FIRST_SHARE = 100_000_000, 0.05
-"""The API's evaluation.firstTokens, and the share of the shortest run that it may be at most."""
+FIRST_TOKENS = 100_000_000
+"""The API's evaluation.firstTokens, at most FIRST_SHARE of the shortest run."""
 
 
 class NoDesign(ValueError):
