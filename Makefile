@@ -122,7 +122,7 @@ soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes
 	@$(PY) -m devcluster build
 	$(PY) -m tests.faults.soak $(ARGS)
 
-bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
+bench-laws: setup ## CPU time and memory of fits, from 18 to 10,000 runs
 	$(PY) -m benchmarks.bench_laws
 
 bench-trainer: setup ## Trainer against Hugging Face, and torchtitan and litgpt where they are installed

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +279,6 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, help=f"of each case; by default {ROUNDS} by points, else 1"
     )
-    parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
     found: list[Measured] = []
@@ -289,8 +288,6 @@ def main() -> None:
             found.append(
                 Bench(harness).measure(Case.parse(text), options.idle_seconds, options.rounds)
             )
-            if options.out:
-                options.out.write_text(json.dumps([asdict(each) for each in found], indent=1))
     print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     report(found)
 

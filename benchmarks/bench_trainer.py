@@ -1,7 +1,7 @@
 """How fast the trainer steps, against the Hugging Face Trainer, a hand-written loop, torchtitan and litgpt.
 
     python -m benchmarks.bench_trainer [--shape toy|toy-moe|dense-100m|dense-500m|moe-100m|moe-500m]
-                                       [--rounds 5] [--json FILE]
+                                       [--rounds 5]
 
 Same tokens, shapes, precision and optimizer (AdamW), and the same FLOPs per token. Ours and a rival take turns,
 and a ratio is that of their times in the same round, so that a busy machine slows down both; printed are
@@ -20,9 +20,7 @@ device's data sheet. Peak memory is what torch allocated, in GiB.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
-import json
 import os
 import platform
 import statistics
@@ -275,16 +273,13 @@ def parse(arguments: list[str] | None, *, cuda: bool) -> argparse.Namespace:
     parser.add_argument(
         "--shape", choices=trainer_rivals.SHAPES, action="append", help="default: all that suit"
     )
-    parser.add_argument("--rounds", type=int, help="of each rival; default 5")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--rounds", type=int, default=5, help="of each rival")
     options = parser.parse_args(arguments)
-    if options.rounds is not None and options.rounds < 2:
+    if options.rounds < 2:
         parser.error("--rounds must be 2 or more: one round shows no spread")
     large = [name for name in options.shape or () if name not in trainer_rivals.TOY_SHAPES]
     if large and not cuda:
         parser.error(f"--shape {large[0]} needs a GPU")
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json {options.json}: its folder does not exist")
     return options
 
 
@@ -293,12 +288,8 @@ def main(arguments: list[str] | None = None) -> None:
     cuda = torch.cuda.is_available()
     options = parse(arguments, cuda=cuda)
     large = [name for name in trainer_rivals.SHAPES if name not in trainer_rivals.TOY_SHAPES]
-    found: dict[str, Any] = {"machine": machine()}
     for name in options.shape or (large if cuda else trainer_rivals.TOY_SHAPES):
-        measured = compare(trainer_rivals.SHAPES[name], options.rounds or 5)
-        found[name] = {k: m and dataclasses.asdict(m) for k, m in measured.items()}
-        if options.json:
-            options.json.write_text(json.dumps(found, indent=2) + "\n")
+        compare(trainer_rivals.SHAPES[name], options.rounds)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ of every size deviate from their laws by 5.5%, as in published sweeps, but in th
 import argparse
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -255,7 +255,7 @@ def rows(
                 yield f"{scenario.name:28s} {grid:10s} {factor:5.0f}x {tally}"
 
 
-def main(show: Callable[[str], None] = print) -> None:
+def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=30)
@@ -265,8 +265,8 @@ def main(show: Callable[[str], None] = print) -> None:
     given = parser.parse_args()
     chosen = [s for s in SCENARIOS if given.only in s.name]
     for line in rows(chosen, given.grids, given.seeds, given.samples):
-        show(line)
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(lambda line: print(line, flush=True))
+    main()

@@ -1,4 +1,4 @@
-"""Command line: `python -m devcluster {build,up,down,status,env,node,reap}`."""
+"""Command line: `python -m devcluster {build,env,node,reap}`."""
 
 import sys
 

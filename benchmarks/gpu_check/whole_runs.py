@@ -103,9 +103,7 @@ def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
         losses = []
         for number in (1, processes):
             log = folder / f"{model}-{number}.log"
-            code = _start(task, log, number).wait()
-            if code != records.ExitCode.SUCCEEDED:
-                raise RuntimeError(f"exit code {code}: {log.read_text()[-800:]}")
+            _run(task, log, number)
             rows = parse_record_lines(
                 Store(store).read(layout.point_trajectory(task.point.key)),
                 records.TrajectoryRow,
@@ -118,7 +116,9 @@ def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
     return found
 
 
-def _start(task: records.TrainTask, log: Path, processes: int = 1) -> subprocess.Popen[bytes]:
+def _start(
+    task: records.TrainTask | records.EvaluateTask, log: Path, processes: int = 1
+) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),
@@ -126,11 +126,21 @@ def _start(task: records.TrainTask, log: Path, processes: int = 1) -> subprocess
     }
     with log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "isoloss_trainer", "train"],
+            [sys.executable, "-m", "isoloss_trainer", task.kind],
             env=environment,
             stdout=output,
             stderr=output,
         )
+
+
+def _run(
+    task: records.TrainTask | records.EvaluateTask, log: Path, processes: int = 1
+) -> list[str]:
+    """The lines that it logged. Raises RuntimeError where it failed."""
+    code, text = _start(task, log, processes).wait(), log.read_text()
+    if code:
+        raise RuntimeError(f"exit code {code}: {text[-800:]}")
+    return text.splitlines()
 
 
 def _wait_for(log: Path, words: str, process: subprocess.Popen[bytes]) -> None:
@@ -181,21 +191,7 @@ def _evaluated(
     precision = "float32" if toy else "bf16"
     options = {"sequence_length": length, "precision": precision}
     task = builders.evaluate_task(manifest, store, f"file://{checkpoint}", **options)
-    events = _events(task)
+    lines = _run(task, checkpoint.with_suffix(".log"))
     path = layout.evaluation_result(task.config.key)
+    events = [json.loads(line) for line in lines if line.startswith("{")]
     return Store(store).read_record(path, records.EvaluationResult), events
-
-
-def _events(task: records.EvaluateTask) -> list[dict[str, Any]]:
-    """What an evaluation logged. Raises RuntimeError where it failed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "isoloss_trainer", "evaluate"],
-        env={**os.environ, "ISOLOSS_TASK": task.model_dump_json(), "ISOLOSS_PROCESSES": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        end = f"{done.stdout[-800:]}{done.stderr[-800:]}"
-        raise RuntimeError(f"exit code {done.returncode}: {end}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

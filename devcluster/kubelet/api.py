@@ -65,10 +65,14 @@ class Api:
         """Close it."""
         await self._session.close()
 
-    async def once(
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception(_is_passing),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=2),
+    )
+    async def call(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Json:
-        """Make one call; raises ApiError, aiohttp.ClientError or TimeoutError."""
+        """Make one call, retried while the server is down; raises only ApiError."""
         async with self._session.request(
             method,
             path,
@@ -82,20 +86,10 @@ class Api:
             document: Json = json.loads(text)
             return document
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception(_is_passing),
-        wait=tenacity.wait_random_exponential(multiplier=0.1, max=2),
-    )
-    async def call(
-        self, method: str, path: str, body: object = None, content_type: str = "application/json"
-    ) -> Json:
-        """Make one call, retried while the server is down; raises only ApiError."""
-        return await self.once(method, path, body, content_type)
-
     async def watch(self, path: str, version: str) -> AsyncIterator[Json]:
         """Yield the events of a list path (which may have a query) from a resource version on.
 
-        Ends when the server ends it, and raises as `once` does; an expired version is ApiError 410.
+        Ends when the server ends it. Raises ApiError (410 for an expired version), aiohttp.ClientError or TimeoutError.
         """
         options = f"watch=1&allowWatchBookmarks=1&timeoutSeconds={WATCH_SECONDS}"
         joined = f"{path}{'&' if '?' in path else '?'}{options}&resourceVersion={version}"

@@ -46,7 +46,7 @@ def test_where_no_folder_is_named_synthetic_rows_alone_are_no_failure(
 
 
 BRIEF = {
-    "bench_laws": ("--repeats 1 --rival-samples 1 --skip-large", "ratio rival / isoloss"),
+    "bench_laws": ("--most 18", "18 runs of 2 sizes x 24 evaluations: "),
     "coverage": ("--seeds 1 --samples 5 --only exact --grids two-3x3", "j exact laws"),
 }
 """Options, and what is printed with them."""
