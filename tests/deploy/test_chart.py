@@ -73,13 +73,6 @@ def test_the_operators_own_command_prints_the_account_and_its_roles() -> None:
     assert rbac.main(["ops", "a"]) == rbac.account("ops", watched=["a"])
 
 
-def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:
-    manifests = render({"watchNamespaces": ["a", "b"]})
-    assert of_kind(manifests, "ClusterRoleBinding") == []
-    bindings = of_kind(manifests, "RoleBinding")
-    assert {b["metadata"]["namespace"] for b in bindings} == {"a", "b", NAMESPACE}
-
-
 def test_no_rule_reaches_secrets_or_everything() -> None:
     for role in of_kind(render(EVERYTHING_ON) + render(), "Role", "ClusterRole"):
         for rule in role["rules"]:

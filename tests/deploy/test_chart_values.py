@@ -403,20 +403,6 @@ def test_names_may_read_as_numbers_or_truth_values() -> None:
     assert json.loads(rendered(NUMBERS)) == json.loads(words)
 
 
-def test_objects_of_the_users_own_may_be_templates() -> None:
-    extra = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "{{ .Release.Name }}-a"},
-    }
-    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Namespace }}-b'}"
-    names = [
-        m["metadata"]["name"]
-        for m in of_kind(render({"extraObjects": [extra, text]}), "ConfigMap")
-    ]
-    assert names == ["isoloss-a", f"{NAMESPACE}-b"]
-
-
 def test_a_release_says_which_namespaces_it_serves() -> None:
     """By this annotation the notes of another release notice that both would serve the same."""
 

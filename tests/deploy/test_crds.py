@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from isoloss.errors import BadInput
-from isoloss.yaml_text import read_documents, to_yaml
+from isoloss.yaml_text import read_documents
 from isoloss_operator.api import SWEEP_KIND
-from isoloss_operator.commands.manifest_reader import read_manifest
 from isoloss_operator.generate import crdgen
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 
@@ -138,24 +136,6 @@ def test_an_example_is_a_spec_that_the_operator_can_work_on(path: Path) -> None:
     for manifest in read_documents(path.read_text()):
         sweep = manifest["kind"] == SWEEP_KIND
         (parse_sweep_spec if sweep else parse_prediction_spec)(manifest["spec"])
-
-
-def test_text_that_looks_like_a_number_to_kubernetes_is_written_in_quotes() -> None:
-    written = to_yaml({"a": "2e-4", "b": "1e21", "c": "0.1", "d": 0.5, "e": "v1.2.3"})
-    assert written == "a: '2e-4'\nb: '1e21'\nc: '0.1'\nd: 0.5\ne: v1.2.3\n"
-
-
-def test_a_number_without_a_point_is_read_as_kubernetes_reads_it() -> None:
-    (document,) = read_documents("a: 2e-4\nb: '2e-4'\nc: 1e21\nd: 7\ne: 2024-01-01\n")
-    assert document == {"a": 2e-4, "b": "2e-4", "c": 1e21, "d": 7, "e": "2024-01-01"}
-
-
-def test_isoloss_plan_says_to_quote_what_kubernetes_takes_for_a_number(tmp_path: Path) -> None:
-    manifest = tmp_path / "sweep.yaml"
-    example = (ROOT / "crds" / "examples" / "dense-sweep.yaml").read_text()
-    manifest.write_text(example.replace('"2e-4"', "2e-4"))
-    with pytest.raises(BadInput, match=r"spec.grid.learningRates\[1\]: .* quote it"):
-        read_manifest(manifest)
 
 
 CHART = Path(__file__).parents[2] / "helm" / "isoloss"

@@ -12,6 +12,22 @@ from devcluster.ports import pass_proxies_by
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that does not answer."""
+START_AND_STOP = """
+import sys
+from pathlib import Path
+
+from devcluster.ports import pass_proxies_by
+
+pass_proxies_by()
+from devcluster.cluster import DevCluster
+
+cluster = DevCluster(Path(sys.argv[1]))
+try:
+    cluster.start()
+finally:
+    cluster.stop()
+"""
+"""As the demo does."""
 
 
 @pytest.mark.parametrize(
@@ -60,16 +76,8 @@ def test_a_cluster_starts_behind_a_proxy_that_knows_nothing_of_it(tmp_path: Path
         name: value for name, value in os.environ.items() if "proxy" not in name.lower()
     }
     environment |= dict.fromkeys(names, NOWHERE)
-
-    def devcluster(command: str) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-m", "devcluster", command, "--directory", str(tmp_path)]
-        return subprocess.run(
-            arguments, env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
-
-    try:
-        started = devcluster("up")
-        assert started.returncode == 0, started.stderr
-    finally:
-        stopped = devcluster("down")
-    assert stopped.returncode == 0, stopped.stderr
+    command = [sys.executable, "-c", START_AND_STOP, str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

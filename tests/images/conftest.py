@@ -31,6 +31,7 @@ from devcluster.control_plane import ControlPlane
 from devcluster.files import exclusive
 from images.build import LOCAL_BASE, ROOT, Buildah, build_images, local_base
 from tests.support.cluster import Kubectl
+from tests.support.operator_process import User
 
 ENABLED = "ISOLOSS_TEST_IMAGES"
 PREFIX = "isoloss-node-"
@@ -130,6 +131,15 @@ class KubeletCluster:
         answer = self.kubectl("get", *arguments, "-o", "name")
         assert answer.returncode == 0, answer.stderr
         return set(answer.stdout.split())
+
+
+RESEARCH = "research"
+"""The users' namespace."""
+
+
+@pytest.fixture
+def user(cluster: KubeletCluster) -> User:
+    return User(cluster.api, RESEARCH)
 
 
 @pytest.fixture(scope="module", params=["first", "second"])

@@ -19,7 +19,7 @@ from devcluster.object_storage import ObjectStorage
 from images.build import Buildah
 from isoloss.summaries import in_words
 from isoloss_contract.store import Store
-from tests.images.conftest import KubeletCluster, running_cluster
+from tests.images.conftest import RESEARCH, KubeletCluster, running_cluster
 from tests.images.reader import bucket_server, reader
 from tests.support.cluster import wait_until
 from tests.support.operator_process import SYNTHETIC_TRAINER, User, conditions, sweep_manifest
@@ -41,7 +41,7 @@ READING = DOCS / "guides" / "reading-a-fit.md"
 CHART = CHECKOUT / "helm" / "isoloss" / "README.md"
 README = CHECKOUT / "README.md"
 
-SYSTEM, RESEARCH = "isoloss-system", "research"
+SYSTEM = "isoloss-system"
 BUCKETS = ("lm-sweeps", "corpora", "models")
 """Those of the guide's values.yaml."""
 CHECKPOINT = "loss-2.6"
@@ -81,11 +81,6 @@ def walk(cluster: KubeletCluster, storage: ObjectStorage) -> Walk:
         "NAMESPACE": RESEARCH,
     }
     return walk
-
-
-@pytest.fixture
-def user(cluster: KubeletCluster) -> User:
-    return User(cluster.api, RESEARCH)
 
 
 # ------------------------------------------------------------------- what the reader changes

@@ -15,7 +15,7 @@ from demo.corpus import write_jsonl
 from demo.tokenizer import train_tokenizer
 from images.build import Buildah
 from isoloss_operator.decide.observation import LABEL_KIND
-from tests.images.conftest import KubeletCluster, running_cluster
+from tests.images.conftest import RESEARCH, KubeletCluster, running_cluster
 from tests.images.reader import reader, reader_environment
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(3600)]
 PAGE = CHECKOUT / "docs" / "guides" / "kind.md"
 DEBUGGING = CHECKOUT / "docs" / "guides" / "debug-the-trainer.md"
 EXAMPLE = CHECKOUT / "crds" / "examples" / "demo-sweep.yaml"
-RESEARCH = "research"
 CORPUS_CHARACTERS = 300_000
 PATIENCE = 600
 Json = dict[str, Any]
@@ -51,11 +50,6 @@ def walk(cluster: KubeletCluster) -> Walk:
     }
     walk.open(PAGE)
     return walk
-
-
-@pytest.fixture
-def user(cluster: KubeletCluster) -> User:
-    return User(cluster.api, RESEARCH)
 
 
 def test_the_volume_is_shared_and_the_chart_installed_where_only_restricted_pods_are_admitted(

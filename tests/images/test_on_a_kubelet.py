@@ -21,7 +21,7 @@ from devcluster.build import tool_path
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import LABEL_KIND
-from tests.images.conftest import TAGS, KubeletCluster
+from tests.images.conftest import RESEARCH, TAGS, KubeletCluster
 from tests.support.cluster import wait_until
 from tests.support.models import example_model
 from tests.support.operator_process import (
@@ -35,7 +35,7 @@ from tests.support.operator_process import (
 pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 CHART = Path(__file__).parents[2] / "helm" / "isoloss"
-SYSTEM, RESEARCH = "isoloss-system", "research"
+SYSTEM = "isoloss-system"
 DEPLOYMENT = "isoloss-operator"
 STORE = "file:///sweeps"
 GROUP = 65532
@@ -45,11 +45,6 @@ REAL_POINTS = 8
 PATIENCE = 900
 """Seconds that a sweep may take: the machine has other work."""
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def user(cluster: KubeletCluster) -> User:
-    return User(cluster.api, RESEARCH)
 
 
 # ------------------------------------------------------------------------------ what users bring

@@ -14,9 +14,11 @@ Answer = tuple[int, Mapping[str, str], bytes]
 def serving(
     answer: Callable[[BaseHTTPRequestHandler], Answer], tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
-    """Answers every GET and HEAD; the server's address."""
+    """Answers every GET, HEAD and POST; the server's address."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             status, headers, body = answer(self)
             self.send_response(status)
@@ -26,8 +28,7 @@ def serving(
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+        do_HEAD = do_POST = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
