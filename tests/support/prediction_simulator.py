@@ -13,7 +13,7 @@ from isoloss.laws import FitOptions, Laws, fit_laws
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import EvaluateTask, Outcome, PointResult, TrainTask
+from isoloss_contract.records import EvaluateTask, Outcome, PointResult
 from isoloss_operator.cluster.client import PREDICTION, Kind
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide.checks import accepted_sweep
@@ -137,10 +137,7 @@ def laws_called(name: str) -> Laws:
     return refused() if name == "refused" else fitted_laws(provisional=name == "provisional")
 
 
-KEPT: Final = (
-    *("ledger", "ledger_is_damaged", "results", "progress"),
-    *("own_tokens", "others_tokens", "evaluations"),
-)
+KEPT: Final = ("ledger", "ledger_is_damaged", "evaluations")
 """Fields that are of one store."""
 
 
@@ -182,13 +179,6 @@ class PredictionSimulator(Simulator):
 
     def __post_init__(self) -> None:
         self.spec = RAW
-        self.points: dict[str, PlannedPoint] = {}
-        self.tasks: dict[str, TrainTask] = {}
-
-    @property
-    def planned(self) -> dict[str, PlannedPoint]:
-        """None: it trains nothing."""
-        return {}
 
     @property
     def is_final(self) -> bool:
@@ -275,12 +265,8 @@ class PredictionSimulator(Simulator):
         assert not self.asked.get("suspend"), "a Job starts in a suspended prediction"
         if request.name in self.jobs:
             return  # it is its own, and about to go
-        if isinstance(request.task, EvaluateTask):
-            self._measure(request, request.task)
-        else:
-            super().create(request)
-
-    def _measure(self, request: JobRequest, task: EvaluateTask) -> None:
+        task = request.task
+        assert isinstance(task, EvaluateTask)
         key = task.config.key
         at_work = [j for j in self.jobs.values() if j.kind == "evaluate" and j.holds_a_slot]
         assert key not in {j.key for j in at_work}, "a checkpoint is measured twice at a time"
@@ -299,18 +285,10 @@ class PredictionSimulator(Simulator):
             template=request.labels["isoloss.dev/template"],
         )
 
-    @property
-    def most_allowed(self) -> int:
-        """The evaluation."""
-        return 1
-
     # ------------------------------------------------------------------------------ the cluster
 
     def _work(self, name: str, observed: ObservedJob, before: Any) -> None:
-        if observed.kind == "train":
-            with self._where_it_writes(observed):
-                super()._work(name, observed, before)
-        elif observed.working_since is None:
+        if observed.working_since is None:
             begun = {"started": before, "working_since": before}
             self.jobs[name] = replace(observed, pod=ObservedPod(phase="Running"), **begun)
 
@@ -320,9 +298,6 @@ class PredictionSimulator(Simulator):
             return self._end_there(name, how)
 
     def _end_there(self, name: str, how: str) -> str:
-        observed = self.jobs[name]
-        if observed.kind == "train":
-            return super().end(name, how)
         if how == "deleted by hand":
             del self.jobs[name]
             return how
