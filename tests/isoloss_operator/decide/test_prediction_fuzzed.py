@@ -360,6 +360,9 @@ def contradictions(simulator: PredictionSimulator) -> list[str]:
         "a verdict without figures": "Validated" in found
         and found["Validated"].status != "Unknown"
         and not status.get("validation"),
+        "a measurement beside a given loss": found["Accepted"].status == "True"
+        and "initialLoss" in simulator.asked
+        and bool(status.get("domainLosses") or status.get("evaluationUri")),
         "published otherwise": not is_invalid
         and not simulator.refuses_config_maps
         and any(
