@@ -17,7 +17,6 @@ from devcluster.process_node import ProcessNode
 from isoloss.status import View
 from isoloss_contract.ledger import PointState
 from isoloss_operator.cluster.rbac import NAME
-from tests.faults.injection import Fault, store_status
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
     Place,
@@ -37,7 +36,6 @@ from tests.support.operator_process import (
     prediction_manifest,
     sweep_manifest,
 )
-from tests.support.proxy import Proxy, pass_on
 from tests.support.synthetic_trainer import SOURCES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
@@ -217,31 +215,6 @@ def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
     records = place.ledger(ended).points
     assert not any(record.attempts.charged for record in records), "nobody's fault"
     assert set(place.traces.ends().values()) == {1}
-
-
-@pytest.mark.whole
-def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_it_is_back(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """The pods have the store, and the operator is denied everything."""
-    address = operator.environment["AWS_ENDPOINT_URL"]
-    relay = Proxy(address).start()
-    operator.environment["AWS_ENDPOINT_URL"] = relay.url
-    operator.start()
-    user.apply_sweep(sweep(place, seconds=20))
-    wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
-    relay.handler = Fault(lambda _: True, store_status(403, "AccessDenied"))
-    user.apply_sweep(sweep(place, seconds=20, suspend=True))
-    message = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
-    assert conditions(message)["Accepted"]["status"] == "False"
-    assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
-    relay.handler = pass_on
-    user.apply_sweep(sweep(place, seconds=0.1))
-    ended = finished(user)
-    attempts = [record.attempts for record in place.ledger(ended).points]
-    assert not any(each.charged for each in attempts)
-    assert sum(each.interruptions for each in attempts) >= 3, "each is in the ledger"
-    relay.close()
 
 
 def test_two_namespaces_do_not_disturb_each_other(
