@@ -10,33 +10,19 @@ import yaml
 from isoloss_operator.cluster.manifests import job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.settings import Settings, read_settings
-from tests.deploy.chart import (
-    CHART,
-    NAMESPACE,
-    ROOT,
-    environment,
-    helm,
-    manifests_of,
-    of_kind,
-    one,
-    operator_container,
-    operator_pod,
-    render,
-    template,
-    with_images,
-)
+from tests.deploy import chart
 from tests.isoloss_operator.cluster.test_manifests import OWNER, request
 from tests.support.pages import blocks
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
-GUIDES = ROOT / "docs" / "guides"
-OPERATOR = ROOT / "docs" / "reference" / "operator.md"
+GUIDES = chart.ROOT / "docs" / "guides"
+OPERATOR = chart.ROOT / "docs" / "reference" / "operator.md"
 
 
 def test_openshift_may_assign_the_ids_itself() -> None:
     ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
-    context = operator_pod({"podSecurityContext": ids})["securityContext"]
+    context = chart.operator_pod({"podSecurityContext": ids})["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -55,7 +41,7 @@ def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
 
 def chart_settings(values: Json | None = None) -> Settings:
     """What the operator reads from the environment that the chart gives it."""
-    return read_settings(environment(values))
+    return read_settings(chart.environment(values))
 
 
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
@@ -76,7 +62,7 @@ def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> Non
 
 def test_a_pass_may_last_as_long_as_the_operator_allows() -> None:
     """It refuses to start with a limit for passes that is not below the one for what is stuck."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
     bound = schema["properties"]["passSeconds"]["exclusiveMaximum"]
     assert bound == Settings.model_fields["stuck_seconds"].default
     assert chart_settings({"passSeconds": bound - 0.5}).pass_seconds == bound - 0.5
@@ -89,7 +75,7 @@ def test_dots_in_the_name_of_a_folder_are_no_way_up() -> None:
 
 
 def test_the_operator_reads_the_largest_number_that_each_value_may_be() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
     plain = {
         name: node["maximum"]
         for name, node in schema["properties"].items()
@@ -105,7 +91,7 @@ def test_the_operator_reads_the_largest_number_that_each_value_may_be() -> None:
 
 def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
     plain = read_settings({"ISOLOSS_TRAINER_IMAGE": "a", "ISOLOSS_LEASE_NAMESPACE": "b"})
-    settings = read_settings({**environment(), "ISOLOSS_LEASE_NAMESPACE": "b"})
+    settings = read_settings({**chart.environment(), "ISOLOSS_LEASE_NAMESPACE": "b"})
     assert settings.trainer_image == "isoloss/trainer:0.1.0"
     same = set(type(plain).model_fields) - {"trainer_image", "identity"}
     assert {name: getattr(settings, name) for name in same} == {
@@ -131,18 +117,18 @@ def test_a_value_whose_content_is_commented_out_has_its_default() -> None:
     for path, name in _leaves():
         if path not in KEPT | ASKED_FOR:
             _put(nulls, path, True if name in SWITCHES else None)
-    answer = template(nulls)
+    answer = chart.template(nulls)
     assert answer.returncode == 0, answer.stderr
-    (deployment,) = of_kind(manifests_of(answer.stdout), "Deployment")
+    (deployment,) = chart.of_kind(chart.manifests_of(answer.stdout), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     entries = [entry for entry in container["env"] if "valueFrom" not in entry]
     assert [entry["name"] for entry in entries if not isinstance(entry["value"], str)] == []
     given = {entry["name"]: entry["value"] for entry in entries}
     plain = chart_settings({"kueue": {"enabled": True}})
     assert same_but_who(read_settings(given)) == same_but_who(plain)
-    notes = helm(
-        "install", "isoloss", str(CHART), "--dry-run=client", "--namespace", NAMESPACE,
-        "--values", "-", stdin=json.dumps(with_images(nulls)),
+    notes = chart.helm(
+        "install", "isoloss", str(chart.CHART), "--dry-run=client", "--namespace", chart.NAMESPACE,
+        "--values", "-", stdin=json.dumps(chart.with_images(nulls)),
     )  # fmt: skip
     assert "watches all namespaces" in notes.stdout, notes.stderr
 
@@ -166,8 +152,8 @@ def test_a_group_whose_content_is_commented_out_has_its_defaults(group: str) -> 
     ],
 )
 def test_what_has_no_default_without_content_is_asked_for(values: Json, says: str) -> None:
-    arguments = ("template", "isoloss", str(CHART), "--values", "-")
-    answer = helm(*arguments, stdin=json.dumps({**with_images({}), **values}))
+    arguments = ("template", "isoloss", str(chart.CHART), "--values", "-")
+    answer = chart.helm(*arguments, stdin=json.dumps({**chart.with_images({}), **values}))
     assert answer.returncode != 0
     assert f"{says} is needed" in answer.stderr
 
@@ -176,7 +162,7 @@ def test_what_has_no_default_without_content_is_asked_for(values: Json, says: st
 def test_a_group_that_decides_what_is_installed_is_asked_for_where_its_content_is_commented_out(
     group: str,
 ) -> None:
-    answer = template({group: None})
+    answer = chart.template({group: None})
     assert answer.returncode != 0
     assert f"{group} has no content in the values" in answer.stderr
 
@@ -188,7 +174,7 @@ def same_but_who(settings: Settings) -> Settings:
 
 def _leaves() -> list[tuple[str, str]]:
     """(path, last name) of every value that is no group of values."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
     nodes = [(path, node) for path, node in _nodes(schema, "") if path != "global"]
     return [
         (path, path.rpartition(".")[2]) for path, node in nodes if "properties" not in node
@@ -204,7 +190,7 @@ def _put(values: Json, path: str, value: Any) -> None:
 
 @pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
 def test_every_object_has_the_common_labels_and_no_selector_does(monitor: str) -> None:
-    manifests = render(
+    manifests = chart.render(
         {
             "commonLabels": {"cost-centre": "research"},
             "podDisruptionBudget": {"enabled": True},
@@ -222,7 +208,7 @@ def test_every_object_has_the_common_labels_and_no_selector_does(monitor: str) -
 
 def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
     """A key twice is a document that strict readers of YAML refuse, and others read as they like."""
-    answer = template(
+    answer = chart.template(
         {
             "commonLabels": {"team": "research", "app.kubernetes.io/component": "operator"},
             "podLabels": {"team": "platform"},
@@ -230,7 +216,7 @@ def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("team: platform") == 2, "of the pod, and of the one that tests it"
-    (deployment,) = of_kind(manifests_of(answer.stdout), "Deployment")
+    (deployment,) = chart.of_kind(chart.manifests_of(answer.stdout), "Deployment")
     assert deployment["metadata"]["labels"]["team"] == "research"
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert labels["team"] == "platform"
@@ -244,14 +230,14 @@ def test_what_the_chart_sets_by_default_is_there_once_where_the_user_sets_it() -
         "crds": {"annotations": {"helm.sh/resource-policy": "keep"}},
         "metrics": {"rules": {"enabled": True, "alertLabels": {"severity": "page", "team": "ml"}}},
     }
-    answer = template(values, "--skip-tests")
+    answer = chart.template(values, "--skip-tests")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count(f"{annotation}:") == 1
     assert answer.stdout.count("helm.sh/resource-policy:") == 2, "of both CRDs"
-    manifests = manifests_of(answer.stdout)
-    (deployment,) = of_kind(manifests, "Deployment")
+    manifests = chart.manifests_of(answer.stdout)
+    (deployment,) = chart.of_kind(manifests, "Deployment")
     assert deployment["spec"]["template"]["metadata"]["annotations"] == {annotation: "proxy"}
-    (rule,) = of_kind(manifests, "PrometheusRule")
+    (rule,) = chart.of_kind(manifests, "PrometheusRule")
     alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
     assert answer.stdout.count("severity: page") == len(alerts)
     assert {json.dumps(alert["labels"]) for alert in alerts} == {
@@ -261,7 +247,7 @@ def test_what_the_chart_sets_by_default_is_there_once_where_the_user_sets_it() -
 
 def rules(values: Json | None = None) -> list[tuple[set[int], list[Json]]]:
     """(ports, peers) of each egress rule; no peers: any."""
-    policy = one("NetworkPolicy", values)
+    policy = chart.one("NetworkPolicy", values)
     return [
         ({port["port"] for port in rule["ports"]}, rule.get("to", []))
         for rule in policy["spec"]["egress"]
@@ -286,9 +272,12 @@ def test_workload_identity_reaches_the_metadata_services_and_nothing_else_on_the
 
 def test_the_network_is_that_of_the_operator_and_of_the_pods_that_test_it() -> None:
     """Beside the policy, `helm test` would find nothing wrong where the operator reaches no storage."""
-    selector = one("NetworkPolicy")["spec"]["podSelector"]
-    operator = one("Deployment")["spec"]["template"]["metadata"]["labels"]
-    for labels in (operator, *(each["metadata"]["labels"] for each in of_kind(hooks(), "Pod"))):
+    selector = chart.one("NetworkPolicy")["spec"]["podSelector"]
+    operator = chart.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    for labels in (
+        operator,
+        *(each["metadata"]["labels"] for each in chart.of_kind(hooks(), "Pod")),
+    ):
         assert selects(selector, labels)
         assert not selects(selector, {**labels, "app.kubernetes.io/instance": "another"})
         assert not selects(selector, {**labels, "app.kubernetes.io/name": "another"})
@@ -314,20 +303,20 @@ def test_however_it_is_scraped_the_job_is_the_one_that_alerts_ask_for(
     value: str, kind: str, endpoints: str
 ) -> None:
     values = {"metrics": {value: {"enabled": True}, "rules": {"enabled": True}}}
-    (endpoint,) = one(kind, values)["spec"][endpoints]
+    (endpoint,) = chart.one(kind, values)["spec"][endpoints]
     (relabel,) = endpoint["relabelings"]
-    assert relabel == {"targetLabel": "job", "replacement": f"{NAMESPACE}/isoloss-operator"}
+    assert relabel == {"targetLabel": "job", "replacement": f"{chart.NAMESPACE}/isoloss-operator"}
     assert endpoint["honorLabels"] is True
-    alert = one("PrometheusRule", values)["spec"]["groups"][0]["rules"][0]
+    alert = chart.one("PrometheusRule", values)["spec"]["groups"][0]["rules"][0]
     assert f'job="{relabel["replacement"]}"' in alert["expr"]
 
 
 def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
     values = {"metrics": {"dashboard": {"enabled": True}}}
-    found = one("ConfigMap", values)
+    found = chart.one("ConfigMap", values)
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     dashboard = json.loads(found["data"]["isoloss.json"])
-    assert dashboard == json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert dashboard == json.loads((chart.CHART / "files" / "dashboard.json").read_text())
     panels = [panel["id"] for panel in dashboard["panels"]]
     assert len(panels) == len(set(panels))
 
@@ -338,8 +327,8 @@ def test_the_values_on_the_operators_page_for_a_ca_of_the_sites_own_reach_operat
     (text,) = (b.text for b in blocks(OPERATOR) if b.text.startswith("extraEnv:"))
     values = yaml.safe_load(text)
     specs = [
-        operator_pod(values),
-        *(each["spec"] for each in of_kind(hooks(values), "Pod")),
+        chart.operator_pod(values),
+        *(each["spec"] for each in chart.of_kind(hooks(values), "Pod")),
         job_manifest(request(), OWNER, chart_settings(values))["spec"]["template"]["spec"],
     ]
     assert len(specs) == 4
@@ -362,7 +351,7 @@ def test_the_guide_removes_what_helm_test_leaves() -> None:
     labels = dict(pair.split("=") for pair in command.rpartition(" ")[2].split(","))
     for each in kept:
         assert labels.items() <= each["metadata"]["labels"].items()
-    operator = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    operator = chart.one("Deployment")["spec"]["template"]["metadata"]["labels"]
     assert not labels.items() <= operator.items()
 
 
@@ -389,12 +378,12 @@ def test_names_may_read_as_numbers_or_truth_values() -> None:
                 "dashboard": {"enabled": True},
             },
         }
-        answer = helm(
-            "template", names["the-release"], str(CHART), "--values", "-",
-            "--namespace", names["the-namespace"], stdin=json.dumps(with_images(values)),
+        answer = chart.helm(
+            "template", names["the-release"], str(chart.CHART), "--values", "-",
+            "--namespace", names["the-namespace"], stdin=json.dumps(chart.with_images(values)),
         )  # fmt: skip
         assert answer.returncode == 0, answer.stderr
-        return json.dumps(manifests_of(answer.stdout), sort_keys=True)
+        return json.dumps(chart.manifests_of(answer.stdout), sort_keys=True)
 
     words = rendered({word: word for word in NUMBERS})
     for word, number in NUMBERS.items():
@@ -407,7 +396,7 @@ def test_a_release_says_which_namespaces_it_serves() -> None:
     """By this annotation the notes of another release notice that both would serve the same."""
 
     def reported(values: Json | None = None) -> str:
-        found: str = one("Deployment", values)["metadata"]["annotations"][
+        found: str = chart.one("Deployment", values)["metadata"]["annotations"][
             "isoloss.dev/watched-namespaces"
         ]
         return found
@@ -417,7 +406,7 @@ def test_a_release_says_which_namespaces_it_serves() -> None:
 
 
 def test_every_value_is_described_in_the_schema() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
     undescribed = [path for path, node in _nodes(schema, "") if not node.get("description")]
     assert undescribed == []
 
@@ -437,11 +426,11 @@ def _nodes(schema: Json, path: str) -> list[tuple[str, Json]]:
 
 
 def hooks(values: Json | None = None) -> list[Json]:
-    answer = template(values)
+    answer = chart.template(values)
     assert answer.returncode == 0, answer.stderr
     return [
         manifest
-        for manifest in manifests_of(answer.stdout)
+        for manifest in chart.manifests_of(answer.stdout)
         if "helm.sh/hook" in manifest["metadata"].get("annotations", {})
     ]
 
@@ -450,14 +439,14 @@ def hooks(values: Json | None = None) -> list[Json]:
 def test_helm_test_runs_as_the_operator_and_as_somebody_who_may_create_sweeps(
     values: Json,
 ) -> None:
-    pods = of_kind(hooks(values), "Pod")
+    pods = chart.of_kind(hooks(values), "Pod")
     ran = {p["spec"]["serviceAccountName"]: p["spec"]["containers"][0]["args"] for p in pods}
-    namespace = (values.get("watchNamespaces") or [NAMESPACE])[0]
+    namespace = (values.get("watchNamespaces") or [chart.NAMESPACE])[0]
     assert ran == {
         "isoloss-operator": ["operator"],
         "isoloss-operator-test": ["sweep", namespace],
     }
-    (role,) = of_kind(hooks(values), "Role")
+    (role,) = chart.of_kind(hooks(values), "Role")
     assert role["metadata"]["namespace"] == namespace
     assert role["rules"] == [
         {"apiGroups": ["isoloss.dev"], "resources": ["scalingsweeps"], "verbs": ["create"]}
@@ -471,7 +460,9 @@ def test_helm_test_runs_the_operators_part_under_the_labels_and_annotations_of_i
         "podAnnotations": {"sidecar.istio.io/inject": "false"},
         "commonLabels": {"team": "research"},
     }
-    pods = {each["spec"]["serviceAccountName"]: each for each in of_kind(hooks(values), "Pod")}
+    pods = {
+        each["spec"]["serviceAccountName"]: each for each in chart.of_kind(hooks(values), "Pod")
+    }
     metadata = pods["isoloss-operator"]["metadata"]
     assert metadata["labels"] == {
         "app.kubernetes.io/name": "isoloss-test",
@@ -487,11 +478,11 @@ def test_helm_test_runs_the_operators_part_under_the_labels_and_annotations_of_i
 
 
 def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:
-    operator = operator_container()
-    for each in of_kind(hooks(), "Pod"):
+    operator = chart.operator_container()
+    for each in chart.of_kind(hooks(), "Pod"):
         (container,) = each["spec"]["containers"]
         assert container["env"] == operator["env"]
         assert container["securityContext"] == operator["securityContext"]
-        assert each["spec"]["securityContext"] == operator_pod()["securityContext"]
-        service = one("Service")["spec"]["selector"]
+        assert each["spec"]["securityContext"] == chart.operator_pod()["securityContext"]
+        service = chart.one("Service")["spec"]["selector"]
         assert not service.items() <= each["metadata"]["labels"].items()

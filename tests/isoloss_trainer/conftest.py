@@ -24,14 +24,7 @@ from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
-from tests.isoloss_trainer.builders import (
-    evaluate_task,
-    make_corpus,
-    prepare_task,
-    quiet,
-    train_task,
-    uri,
-)
+from tests.isoloss_trainer import builders
 from tests.support.warm_python import WarmPython
 
 PRELUDE = """
@@ -61,7 +54,7 @@ class Prepared:
     @property
     def uri(self) -> str:
         """The store."""
-        return uri(self.folder)
+        return builders.uri(self.folder)
 
     @property
     def data_uri(self) -> str:
@@ -90,18 +83,18 @@ class Prepared:
     def evaluated(self, checkpoint: Path | str, scratch: Path, **changes: Any) -> EvaluationResult:
         """Of a checkpoint, which is measured on them."""
         task = self.evaluate_task(checkpoint, **changes)
-        evaluate(task, scratch, Interruption(), quiet())
+        evaluate(task, scratch, Interruption(), builders.quiet())
         path = layout.evaluation_result(task.config.key)
         return self.store.read_record(path, EvaluationResult)
 
     def train_task(self, **changes: Any) -> TrainTask:
         """Train a tiny model on them."""
-        return train_task(self.manifest, self.uri, **changes)
+        return builders.train_task(self.manifest, self.uri, **changes)
 
     def evaluate_task(self, checkpoint: Path | str, **changes: Any) -> EvaluateTask:
         """Measure a checkpoint on them."""
-        where = uri(checkpoint) if isinstance(checkpoint, Path) else checkpoint
-        return evaluate_task(self.manifest, self.uri, where, **changes)
+        where = builders.uri(checkpoint) if isinstance(checkpoint, Path) else checkpoint
+        return builders.evaluate_task(self.manifest, self.uri, where, **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -124,16 +117,16 @@ def python() -> Iterator[WarmPython]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus of two domains with a tokenizer; not to be changed."""
-    return make_corpus(tmp_path_factory.mktemp("corpus"))
+    return builders.make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="session")
 def _prepared_once(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("store")
-    task = prepare_task(uri(corpus), uri(folder))
-    prepare(task, folder, Interruption(), quiet())
+    task = builders.prepare_task(builders.uri(corpus), builders.uri(folder))
+    prepare(task, folder, Interruption(), builders.quiet())
     path = layout.data_manifest(task.config.key)
-    return Prepared(folder, Store(uri(folder)).read_record(path, DataManifest))
+    return Prepared(folder, Store(builders.uri(folder)).read_record(path, DataManifest))
 
 
 @pytest.fixture

@@ -12,21 +12,13 @@ from isoloss_trainer.__main__ import main
 from isoloss_trainer.export import older_names
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import (
-    DEEPSEEK,
-    LLAMA,
-    QWEN3_MOE,
-    documents,
-    make_tokenizer,
-    quiet,
-    uri,
-)
+from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.conftest import Prepared
 
 
 def trained(prepared: Prepared, tmp_path: Path, **changes: Any) -> PointResult:
     task = prepared.train_task(tokens=4096, **changes)
-    train(task, tmp_path, Interruption(), quiet())
+    train(task, tmp_path, Interruption(), builders.quiet())
     return prepared.result(task)
 
 
@@ -34,12 +26,17 @@ def exported(
     prepared: Prepared, corpus: Path, result: PointResult, folder: Path, weights: str
 ) -> None:
     arguments = ["export", prepared.uri, result.key, str(folder), "--weights", weights]
-    assert main([*arguments, "--tokenizer", f"{uri(corpus)}/tokenizer"]) == 0
+    assert main([*arguments, "--tokenizer", f"{builders.uri(corpus)}/tokenizer"]) == 0
 
 
 @pytest.mark.parametrize(
     "model",
-    [LLAMA, {**LLAMA, "tie_word_embeddings": True}, DEEPSEEK, QWEN3_MOE],
+    [
+        builders.LLAMA,
+        {**builders.LLAMA, "tie_word_embeddings": True},
+        builders.DEEPSEEK,
+        builders.QWEN3_MOE,
+    ],
     ids=["dense", "dense, tied", "deepseek_v3", "qwen3_moe"],
 )
 def test_an_exported_point_has_its_loss_and_generates(
@@ -113,7 +110,7 @@ def test_settings_have_their_older_names_beside(
     assert older_names(config) == found
 
 
-@pytest.mark.parametrize("model", [LLAMA, QWEN3_MOE], ids=["dense", "qwen3_moe"])
+@pytest.mark.parametrize("model", [builders.LLAMA, builders.QWEN3_MOE], ids=["dense", "qwen3_moe"])
 def test_an_export_is_described_in_the_words_of_older_versions_too(
     prepared: Prepared, corpus: Path, tmp_path: Path, model: dict[str, Any]
 ) -> None:
@@ -124,7 +121,7 @@ def test_an_export_is_described_in_the_words_of_older_versions_too(
     written = json.loads((tmp_path / "model" / "config.json").read_text())
     assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 500_000.0
     assert written["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
-    if model is QWEN3_MOE:
+    if model is builders.QWEN3_MOE:
         assert written["num_experts"] == model["num_experts"]
 
 
@@ -145,7 +142,7 @@ def test_half_precision_points_are_exported_from_their_master_weights(
 def test_what_cannot_be_exported_is_named(
     prepared: Prepared, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = make_tokenizer(tmp_path / "other", documents(10), vocabulary=300)
+    other = builders.make_tokenizer(tmp_path / "other", builders.documents(10), vocabulary=300)
     released = trained(prepared, tmp_path, task={"release_checkpoints_when_done": True})
     kept = trained(prepared, tmp_path, seed=1)
     cases = [
@@ -157,7 +154,7 @@ def test_what_cannot_be_exported_is_named(
         ),
         ([prepared.uri, kept.key, str(corpus)], ExitCode.BAD_CONFIGURATION, "is not empty"),
         (
-            [prepared.uri, kept.key, str(tmp_path / "a"), "--tokenizer", uri(other)],
+            [prepared.uri, kept.key, str(tmp_path / "a"), "--tokenizer", builders.uri(other)],
             ExitCode.BAD_CONFIGURATION,
             "is not the tokenizer",
         ),

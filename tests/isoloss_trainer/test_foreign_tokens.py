@@ -17,14 +17,7 @@ from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import (
-    END,
-    make_tokenizer,
-    prepare_task,
-    quiet,
-    uri,
-    write_json_lines,
-)
+from tests.isoloss_trainer import builders
 
 ALONE = World()
 MEDIAN_BYTES = 120
@@ -61,18 +54,18 @@ def lognormal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PreparedD
     """Prepared data of documents with log-normal lengths, and the corpus' folder."""
     folder = tmp_path_factory.mktemp("lognormal")
     texts = lognormal_documents(3000)
-    write_json_lines(folder / "x.jsonl", texts)
-    make_tokenizer(folder / "tokenizer", texts[:300])
-    make_tokenizer(folder / "theirs", texts[:300], vocabulary=290)
-    source = DomainSource(name="text", uri=f"{uri(folder)}/x.jsonl", text_field="text")
-    task = prepare_task(
-        uri(folder),
-        uri(folder / "store"),
+    builders.write_json_lines(folder / "x.jsonl", texts)
+    builders.make_tokenizer(folder / "tokenizer", texts[:300])
+    builders.make_tokenizer(folder / "theirs", texts[:300], vocabulary=290)
+    source = DomainSource(name="text", uri=f"{builders.uri(folder)}/x.jsonl", text_field="text")
+    task = builders.prepare_task(
+        builders.uri(folder),
+        builders.uri(folder / "store"),
         domains=(source,),
         validation_documents_per_thousand=300,
         sequence_length=64,
     )
-    prepare(task, folder, Interruption(), quiet())
+    prepare(task, folder, Interruption(), builders.quiet())
     path = layout.data_manifest(task.config.key)
     manifest = Store(task.store_uri).read_record(path, DataManifest)
     return folder, PreparedData(f"{task.store_uri}/data/{manifest.prepare_key}", folder)
@@ -82,7 +75,9 @@ def test_long_documents_weigh_as_much_as_in_the_sweeps_own_sequences(
     lognormal: tuple[Path, PreparedData],
 ) -> None:
     folder, data = lognormal
-    ours, theirs = (load_tokenizer(uri(folder / name)) for name in ("tokenizer", "theirs"))
+    ours, theirs = (
+        load_tokenizer(builders.uri(folder / name)) for name in ("tokenizer", "theirs")
+    )
     sequences = DomainSequences.of(data.validation_stream("text"), ours.end_token, 64, 150)
     prices = ByteCosts(ours).token_losses(
         torch.empty(0), torch.from_numpy(sequences.tokens[:, 1:].astype(np.int64))
@@ -97,7 +92,7 @@ def test_documents_are_told_apart_by_their_texts_and_not_by_end_tokens(
 ) -> None:
     """A tokenizer may read a text as an end token: no later document moves."""
     folder, data = lognormal
-    theirs = load_tokenizer(uri(folder / "theirs"))
+    theirs = load_tokenizer(builders.uri(folder / "theirs"))
     stream = np.array(data.validation_stream("text"))
     ours = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
     wanted = foreign_text(theirs, data, "text", ours, 10_000)
@@ -113,7 +108,7 @@ def test_every_byte_of_the_sweeps_sequences_is_read_once(
     lognormal: tuple[Path, PreparedData],
 ) -> None:
     folder, data = lognormal
-    theirs = load_tokenizer(uri(folder / "theirs"))
+    theirs = load_tokenizer(builders.uri(folder / "theirs"))
     stream, lengths = data.validation_stream("text"), data.validation_lengths("text")
     ours = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
     for longest in (10_000, 20):
@@ -131,13 +126,15 @@ def test_every_byte_of_the_sweeps_sequences_is_read_once(
 def _lengths_of(tokenizer: TextTokenizer, targets: np.ndarray) -> np.ndarray:
     """Bytes of targets of ASCII text."""
     pieces = [tokenizer.tokenizer.id_to_token(int(token)) for token in targets]
-    return np.array([1 if piece == END else len(piece) for piece in pieces], dtype=np.float64)
+    return np.array(
+        [1 if piece == builders.END else len(piece) for piece in pieces], dtype=np.float64
+    )
 
 
 @pytest.mark.parametrize("text", ["plain words", " spaces  \n\n ", "naïve – 漢字 🙂 e\u0301", ""])
 def test_token_lengths_add_up_to_the_text(lognormal: tuple[Path, PreparedData], text: str) -> None:
     folder, _data = lognormal
-    tokenizer = load_tokenizer(uri(folder / "tokenizer"))
+    tokenizer = load_tokenizer(builders.uri(folder / "tokenizer"))
     (measured,) = tokenizer.encode_closed([text])
     assert measured.lengths.sum() == len(text.encode()) + 1
     assert measured.tokens[-1] == tokenizer.end_token

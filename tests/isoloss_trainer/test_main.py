@@ -16,15 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    MAX_TERMINATION_BYTES,
-    Claimant,
-    EvaluationConfig,
-    ExitCode,
-    TerminationMessage,
-    TrainTask,
-)
+from isoloss_contract import layout, records
 from isoloss_trainer import model
 from isoloss_trainer.__main__ import ALLOCATOR, main
 from isoloss_trainer.learner import Learner
@@ -54,7 +46,7 @@ def test_success_is_zero_with_a_summary(
     corpus: Path, tmp_path: Path, termination_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
-    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    words = records.TerminationMessage.model_validate_json(termination_file.read_text())
     assert words.code == "Succeeded"
     assert "prose" in words.message
     for line in capsys.readouterr().out.splitlines():
@@ -87,8 +79,8 @@ def test_a_bad_task_is_a_bad_configuration(
     task: str | None, command: str, corpus: Path, tmp_path: Path, termination_file: Path
 ) -> None:
     of_prepare = prepare_task(uri(corpus), uri(tmp_path))
-    assert call(task or of_prepare, command, tmp_path) == ExitCode.BAD_CONFIGURATION
-    said = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert call(task or of_prepare, command, tmp_path) == records.ExitCode.BAD_CONFIGURATION
+    said = records.TerminationMessage.model_validate_json(termination_file.read_text())
     assert said.code == "BadTask"
     ending = f" (isoloss {version('isoloss')})" if task else "the task is of kind prepare"
     assert said.message.endswith(ending)
@@ -98,10 +90,10 @@ def test_what_is_missing_is_named(
     corpus: Path, tmp_path: Path, termination_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ISOLOSS_TASK", raising=False)
-    assert main(["prepare"]) == ExitCode.BAD_CONFIGURATION
+    assert main(["prepare"]) == records.ExitCode.BAD_CONFIGURATION
     task = prepare_task(uri(corpus), uri(tmp_path), tokenizer="file:///nowhere")
-    assert call(task, "prepare", tmp_path) == ExitCode.BAD_DATA
-    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert call(task, "prepare", tmp_path) == records.ExitCode.BAD_DATA
+    words = records.TerminationMessage.model_validate_json(termination_file.read_text())
     assert (words.code, words.field) == ("TokenizerNotLoadable", "tokenizer")
 
 
@@ -112,8 +104,8 @@ def test_a_result_of_a_newer_contract_ends_the_task_and_stays(
     store, path = prepared.store, layout.point_result(task.point.key)
     newer = b'{"contract_version": 2, "losses": []}'
     store.write(path, newer)
-    assert call(task, "train", tmp_path) == ExitCode.BAD_CONFIGURATION
-    said = TerminationMessage.model_validate_json(termination_file.read_bytes())
+    assert call(task, "train", tmp_path) == records.ExitCode.BAD_CONFIGURATION
+    said = records.TerminationMessage.model_validate_json(termination_file.read_bytes())
     assert said.code == "NewerRecord"
     assert "contract version 2" in said.message
     assert store.read(path) == newer
@@ -137,24 +129,24 @@ def test_memory_refused_outside_a_step_is_out_of_memory(
 
     monkeypatch.setattr(*phase, refuse)
     code = call(prepared.train_task(), "train", tmp_path)
-    assert code == ExitCode.OUT_OF_MEMORY
-    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert code == records.ExitCode.OUT_OF_MEMORY
+    words = records.TerminationMessage.model_validate_json(termination_file.read_text())
     assert words.code == "OutOfMemory"
     assert "2.00 GiB" in words.message
 
 
 def test_a_termination_message_of_any_length_fits(termination_file: Path) -> None:
-    write_message(TerminationMessage(code="X", message="ä\n" * 2000))
+    write_message(records.TerminationMessage(code="X", message="ä\n" * 2000))
     content = termination_file.read_bytes()
-    assert len(content) <= MAX_TERMINATION_BYTES
-    assert TerminationMessage.model_validate_json(content).message
+    assert len(content) <= records.MAX_TERMINATION_BYTES
+    assert records.TerminationMessage.model_validate_json(content).message
 
 
 def test_a_message_that_cannot_be_written_changes_no_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(tmp_path / "nowhere" / "message"))
-    assert call("{", "prepare", tmp_path) == ExitCode.BAD_CONFIGURATION
+    assert call("{", "prepare", tmp_path) == records.ExitCode.BAD_CONFIGURATION
     logged = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in logged] == ["end", "message-not-written"]
     assert "nowhere" in logged[-1]["reason"]
@@ -184,7 +176,7 @@ sys.exit(main(["train"]))
 
 
 def start(
-    python: WarmPython, task: TrainTask, folder: Path, arguments: Sequence[str] = COMMAND
+    python: WarmPython, task: records.TrainTask, folder: Path, arguments: Sequence[str] = COMMAND
 ) -> WarmProcess:
     environment = environment_of(task, folder)
     with (folder / "output").open("ab") as output:
@@ -211,15 +203,17 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
     task = prepared.train_task(
         tokens=16_000,
         model=DEEPSEEK,
-        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        evaluation=records.EvaluationConfig(
+            first_tokens=512, per_decade=8, sequences_per_domain=8
+        ),
     )
     process, chance = start(python, task, tmp_path, ["-c", HASTY]), random.Random()
     wait_for_checkpoint(prepared.folder, chance.randrange(60), process)
     time.sleep(chance.random() / 10)
     process.send_signal(signal.SIGKILL)
-    if process.wait(60) not in (-signal.SIGKILL, ExitCode.SUCCEEDED):
+    if process.wait(60) not in (-signal.SIGKILL, records.ExitCode.SUCCEEDED):
         pytest.fail((tmp_path / "output").read_text()[-3000:])
-    later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
+    later = {"claimant": records.Claimant(sweep_uid="sweep", attempt=2)}
     train(task.model_copy(update=later), tmp_path, Interruption(), quiet())
     store = prepared.store
     killed = store.read(layout.point_trajectory(task.point.key))
@@ -238,8 +232,8 @@ def test_a_stop_during_start_up_is_an_interruption(
     while not config.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == ExitCode.INTERRUPTED
-    words = TerminationMessage.model_validate_json((tmp_path / "message").read_text())
+    assert process.wait(60) == records.ExitCode.INTERRUPTED
+    words = records.TerminationMessage.model_validate_json((tmp_path / "message").read_text())
     assert words.code == "Interrupted"
 
 

@@ -12,39 +12,31 @@ import transformers
 from tokenizers import Tokenizer
 
 from isoloss.cli.application import run
-from tests.isoloss_trainer.builders import (
-    END,
-    LLAMA,
-    SEQUENCE_LENGTH,
-    documents,
-    make_tokenizer,
-    uri,
-    write_json_lines,
-)
+from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.families import FAMILIES
 from tests.isoloss_trainer.test_evaluate import save
 
-TEXTS = documents(24, 24_000)
-LENGTH = ("--sequence-length", str(SEQUENCE_LENGTH))
+TEXTS = builders.documents(24, 24_000)
+LENGTH = ("--sequence-length", str(builders.SEQUENCE_LENGTH))
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    tokenizer = make_tokenizer(tmp_path / "tokenizer", TEXTS)
-    return save(tmp_path / "model", LLAMA, tokenizer)
+    tokenizer = builders.make_tokenizer(tmp_path / "tokenizer", TEXTS)
+    return save(tmp_path / "model", builders.LLAMA, tokenizer)
 
 
 @pytest.fixture
 def held_out(tmp_path: Path) -> Path:
     file = tmp_path / "held-out.jsonl"
-    write_json_lines(file, TEXTS)
+    builders.write_json_lines(file, TEXTS)
     return file
 
 
 def own_loss(checkpoint: Path, length: int) -> float:
     """Nats per token by transformers' own model, over all whole sequences of the documents in a row."""
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
-    end = tokenizer.token_to_id(END)
+    end = tokenizer.token_to_id(builders.END)
     stream = [token for text in TEXTS for token in (*tokenizer.encode(text).ids, end)]
     count = (len(stream) - 1) // length
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
@@ -60,11 +52,13 @@ def test_the_loss_of_all_of_the_text_is_transformers_own(
 ) -> None:
     """Of the file that is named, even if its name reads as a pattern that others match."""
     held_out = held_out.rename(held_out.with_name(name))
-    write_json_lines(held_out.with_name("rx.jsonl"), documents(3, 9_000))
+    builders.write_json_lines(held_out.with_name("rx.jsonl"), builders.documents(3, 9_000))
     options = (*LENGTH, "--sequences", "100000", "--json")
     assert run(["measure", str(checkpoint), str(held_out), *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["initial_loss"] == pytest.approx(own_loss(checkpoint, SEQUENCE_LENGTH), abs=1e-5)
+    assert found["initial_loss"] == pytest.approx(
+        own_loss(checkpoint, builders.SEQUENCE_LENGTH), abs=1e-5
+    )
     assert 0 < found["standard_error"] < 0.1
     assert found["same_tokenizer"]
 
@@ -96,7 +90,7 @@ def test_the_loss_is_per_token_of_the_tokenizer_that_is_given(
     checkpoint: Path, held_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     losses = {}
-    coarse = make_tokenizer(tmp_path / "coarse", TEXTS, vocabulary=300)
+    coarse = builders.make_tokenizer(tmp_path / "coarse", TEXTS, vocabulary=300)
     for name, options in {"own": (), "other": ("--tokenizer", str(coarse))}.items():
         assert run(["measure", str(checkpoint), str(held_out), *LENGTH, *options, "--json"]) == 0
         losses[name] = json.loads(capsys.readouterr().out)
@@ -109,10 +103,10 @@ def test_the_loss_is_per_token_of_the_tokenizer_that_is_given(
 def test_as_many_unreadable_documents_are_skipped_as_in_a_sweep(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = documents(200, 24_000)
+    texts = builders.documents(200, 24_000)
     file = tmp_path / "rows.jsonl"
     for skipped in (2, 3):
-        write_json_lines(file, texts[skipped:])
+        builders.write_json_lines(file, texts[skipped:])
         with file.open("a") as rows:
             rows.write('{"text": null}\n' * skipped)
         code = run(["measure", str(checkpoint), str(file), *LENGTH])
@@ -128,7 +122,7 @@ def test_as_many_unreadable_documents_are_skipped_as_in_a_sweep(
 def test_a_sequence_is_no_longer_than_positions_of_any_name(
     tmp_path: Path, held_out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = make_tokenizer(tmp_path / "tokenizer", TEXTS)
+    tokenizer = builders.make_tokenizer(tmp_path / "tokenizer", TEXTS)
     model = save(tmp_path / "mpt", {"model_type": "mpt", **FAMILIES["mpt"]}, tokenizer)
     assert run(["measure", str(model), str(held_out)]) == 0
     assert "in sequences of 64\n" in capsys.readouterr().out
@@ -157,11 +151,11 @@ def test_what_cannot_be_measured_names_the_file_or_option(
         (
             str(checkpoint),
             str(tmp_path / "absent.jsonl"),
-        ): f"nothing matches {uri(tmp_path)}/absent.jsonl",
+        ): f"nothing matches {builders.uri(tmp_path)}/absent.jsonl",
         (
             str(checkpoint),
             str(empty),
-        ): f"{uri(empty)} matches folders and no file: write {uri(empty)}/*",
+        ): f"{builders.uri(empty)} matches folders and no file: write {builders.uri(empty)}/*",
         (str(checkpoint), str(named)): f"{named}: expected .parquet",
         (
             "lab/model",

@@ -16,35 +16,17 @@ from typing import Any, ClassVar, Final
 from hypothesis.stateful import rule
 from hypothesis.strategies import SearchStrategy, sampled_from
 
+from isoloss_contract import records
 from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
-from isoloss_contract.records import (
-    Claimant,
-    DataManifest,
-    EvaluationResult,
-    ExitCode,
-    Outcome,
-    PointProgress,
-    PointResult,
-    PrepareTask,
-    TrainTask,
-)
 from isoloss_contract.records.points import whole_steps
 from isoloss_operator.cluster.client import SWEEP, Kind, ResourceKey
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.decide import observation
 from isoloss_operator.decide.attempts import is_done
 from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SearchStep
-from isoloss_operator.decide.observation import (
-    Course,
-    ObservedAnswer,
-    ObservedCheckpoint,
-    ObservedJob,
-    ObservedPod,
-    ObservedSweep,
-    ObservedWorkload,
-)
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.planning.flops import six_nd
@@ -78,27 +60,31 @@ POD_ENDS_SECONDS: Final = 20.0
 """Pods that are to end, and Jobs that are to go, are gone after this."""
 AWAY: Final = sampled_from(["", "the store does not answer"])
 """Of a store that comes and goes."""
-COURSE: Course = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
+COURSE: observation.Course = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
 
 COMPLETE: Final = ("succeeds", "diverges", "no result", "bad result", "outlived")
 """Ways in which a Job ends as Kubernetes means it to."""
 FAILED: Final = {
-    "crash": ObservedPod(phase="Failed", exit_code=1, reason="Error"),
-    "storage": ObservedPod(phase="Failed", exit_code=ExitCode.STORAGE, reason="Error"),
-    "preempted": ObservedPod(
+    "crash": observation.ObservedPod(phase="Failed", exit_code=1, reason="Error"),
+    "storage": observation.ObservedPod(
+        phase="Failed", exit_code=records.ExitCode.STORAGE, reason="Error"
+    ),
+    "preempted": observation.ObservedPod(
         phase="Failed", exit_code=137, reason="Error", disruption="PreemptionByScheduler"
     ),
-    "claimed": ObservedPod(
+    "claimed": observation.ObservedPod(
         phase="Failed",
-        exit_code=ExitCode.CLAIMED_ELSEWHERE,
+        exit_code=records.ExitCode.CLAIMED_ELSEWHERE,
         reason="Error",
         termination_message=words("ClaimedElsewhere", "attempt 1 of another sweep holds it"),
     ),
-    "host memory": ObservedPod(phase="Failed", exit_code=137, reason="OOMKilled"),
-    "out of memory": ObservedPod(phase="Failed", exit_code=ExitCode.OUT_OF_MEMORY, reason="Error"),
-    "bad configuration": ObservedPod(
+    "host memory": observation.ObservedPod(phase="Failed", exit_code=137, reason="OOMKilled"),
+    "out of memory": observation.ObservedPod(
+        phase="Failed", exit_code=records.ExitCode.OUT_OF_MEMORY, reason="Error"
+    ),
+    "bad configuration": observation.ObservedPod(
         phase="Failed",
-        exit_code=ExitCode.BAD_CONFIGURATION,
+        exit_code=records.ExitCode.BAD_CONFIGURATION,
         reason="Error",
         termination_message=words("Unsupported", "not with this rotary embedding", "model"),
     ),
@@ -162,13 +148,13 @@ class Simulator:
     memory: Memory = field(default_factory=lambda: Memory(UID))
     operator_image: str = "first"
     """The trainer's image by the operator's configuration, which shapes every pod."""
-    jobs: dict[str, ObservedJob] = field(default_factory=dict)
+    jobs: dict[str, observation.ObservedJob] = field(default_factory=dict)
     recorded: set[str] = field(default_factory=set)
     """Names of Jobs that are listed no more."""
     orphaned: list[str] = field(default_factory=list)
     """Keys of pods that still terminate although their Job is gone."""
-    results: dict[str, Read[PointResult]] = field(default_factory=dict)
-    progress: dict[str, PointProgress] = field(default_factory=dict)
+    results: dict[str, Read[records.PointResult]] = field(default_factory=dict)
+    progress: dict[str, records.PointProgress] = field(default_factory=dict)
     ledger: Ledger | None = None
     ledger_is_damaged: bool = False
     status: dict[str, Any] = field(default_factory=dict)
@@ -186,8 +172,8 @@ class Simulator:
     """Of the files of each checkpoint."""
     model_configs: dict[str, Read[dict[str, Any]]] = field(default_factory=dict)
     """The config.json of each checkpoint that is not TOY_CHECKPOINT's."""
-    evaluations: dict[str, Read[EvaluationResult]] = field(default_factory=dict)
-    courses: Read[Course] = COURSE
+    evaluations: dict[str, Read[records.EvaluationResult]] = field(default_factory=dict)
+    courses: Read[observation.Course] = COURSE
     """Of every trajectory that a prediction reads."""
     config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Data of the prediction's own."""
@@ -219,7 +205,7 @@ class Simulator:
 
     def __post_init__(self) -> None:
         self.points: dict[str, PlannedPoint] = {point.key: point for point in points(self.spec)}
-        self.tasks: dict[str, TrainTask] = {}
+        self.tasks: dict[str, records.TrainTask] = {}
         self.stamps = {uri: str(n) * 64 for n, uri in enumerate((ANSWERED, *OTHERS), 1)}
         self.model_configs = {
             uri: {**TOY_CHECKPOINT, "num_hidden_layers": layers}
@@ -253,19 +239,21 @@ class Simulator:
     def _on_grids(self, spec: dict[str, Any]) -> dict[str, PlannedPoint]:
         return {point.key: point for point in points(spec)}
 
-    def _seen(self) -> ObservedSweep:
+    def _seen(self) -> observation.ObservedSweep:
         """What places points that continue checkpoints: these, the prediction, and the ledger."""
         found = self.answered
         answers = {}
         if found is not None:
-            answers[PREDICTION] = ObservedAnswer(
+            answers[PREDICTION] = observation.ObservedAnswer(
                 found["metadata"]["generation"], parsed_prediction(found["spec"]), found["status"]
             )
         return builders.observed(
             self.spec,
             ledger=ABSENT if self.ledger is None or self.ledger_is_damaged else self.ledger,
             checkpoints={
-                uri: ObservedCheckpoint(stamp, self.model_configs.get(uri, TOY_CHECKPOINT))
+                uri: observation.ObservedCheckpoint(
+                    stamp, self.model_configs.get(uri, TOY_CHECKPOINT)
+                )
                 for uri, stamp in self.stamps.items()
             },
             answers=answers,
@@ -302,7 +290,7 @@ class Simulator:
         return {
             key
             for key, found in self.results.items()
-            if isinstance(found, PointResult)
+            if isinstance(found, records.PointResult)
             and found.claimant is not None
             and found.claimant.sweep_uid == UID
             and found.tokens > reached.get(key, 0)
@@ -373,7 +361,7 @@ class Simulator:
     # -------------------------------------------------------------- what it finds, and its writes
 
     @property
-    def corpus(self) -> DataManifest:
+    def corpus(self) -> records.DataManifest:
         """Of the sweep."""
         return manifest(self.spec)
 
@@ -420,7 +408,9 @@ class Simulator:
         if self.refuses_jobs:
             raise CreateRefused(self.refuses_jobs, may_pass=self.refusal_may_pass)
         is_known = request.name in self.recorded
-        if isinstance(request.task, PrepareTask) and not (self.ledger_was_lost and is_known):
+        if isinstance(request.task, records.PrepareTask) and not (
+            self.ledger_was_lost and is_known
+        ):
             self._prepare(request, request.task)
         elif is_known:  # a lost ledger had recorded it, and it is listed again
             self.recorded.discard(request.name)
@@ -440,7 +430,7 @@ class Simulator:
         """Jobs that may hold a slot at a time."""
         return int(self.spec["parallelism"])
 
-    def _prepare(self, request: JobRequest, task: PrepareTask) -> None:
+    def _prepare(self, request: JobRequest, task: records.PrepareTask) -> None:
         others = [j for j in self.jobs.values() if j.kind == "prepare" and j.holds_a_slot]
         assert not others, "the corpus is prepared twice at a time"
         assert task.config.key not in self.orphaned
@@ -451,10 +441,13 @@ class Simulator:
     def _check_start(self, point: PlannedPoint, request: JobRequest) -> None:
         task = request.task
         assert request.name not in self.jobs, f"{request.name} is there already"
-        assert isinstance(task, TrainTask)
+        assert isinstance(task, records.TrainTask)
         self.tasks[request.name] = task
         found = self.results.get(point.key)
-        has_result = isinstance(found, PointResult) and found.outcome is not Outcome.OUT_OF_MEMORY
+        has_result = (
+            isinstance(found, records.PointResult)
+            and found.outcome is not records.Outcome.OUT_OF_MEMORY
+        )
         is_trained = has_result and found.wanted_tokens >= task.tokens
         assert not is_trained, f"{point.name} is done and starts again"
         here = [j for j in self.jobs.values() if j.store == request.labels["isoloss.dev/store"]]
@@ -486,7 +479,7 @@ class Simulator:
             total += six_nd(point.proxy.parameters, tokens)
         return total
 
-    def _created(self, point: PlannedPoint | str, request: JobRequest) -> ObservedJob:
+    def _created(self, point: PlannedPoint | str, request: JobRequest) -> observation.ObservedJob:
         is_queued = bool(request.local_queue)
         return job(
             point,
@@ -498,7 +491,7 @@ class Simulator:
             started=None,
             suspended=is_queued,
             unfinished_pods=0 if is_queued else 1,
-            pod=None if is_queued else ObservedPod(),
+            pod=None if is_queued else observation.ObservedPod(),
             generation=int(request.labels["isoloss.dev/generation"]),
             template=request.labels["isoloss.dev/template"],
         )
@@ -522,7 +515,7 @@ class Simulator:
             elif not observed.suspended:
                 self._work(name, observed, before)
 
-    def _go(self, name: str, observed: ObservedJob, seconds: float) -> None:
+    def _go(self, name: str, observed: observation.ObservedJob, seconds: float) -> None:
         if seconds < POD_ENDS_SECONDS:
             return
         if observed.deleting or name in self.recorded:
@@ -531,10 +524,10 @@ class Simulator:
         else:
             self.jobs[name] = replace(observed, unfinished_pods=0)
 
-    def _work(self, name: str, observed: ObservedJob, before: Any) -> None:
+    def _work(self, name: str, observed: observation.ObservedJob, before: Any) -> None:
         if observed.working_since is None:
             begun = {"started": before, "working_since": before, "unfinished_pods": 1}
-            observed = replace(observed, pod=ObservedPod(phase="Running"), **begun)
+            observed = replace(observed, pod=observation.ObservedPod(phase="Running"), **begun)
             self.jobs[name] = observed
         if name in self.hung or observed.kind == "prepare":
             return
@@ -547,14 +540,14 @@ class Simulator:
         tokens = (known.tokens if known else 0) + int(seconds * TOKENS_PER_SECOND)
         self._report(point, task, min(tokens, task.tokens // 2))
 
-    def _report(self, point: PlannedPoint, task: TrainTask, tokens: int) -> None:
+    def _report(self, point: PlannedPoint, task: records.TrainTask, tokens: int) -> None:
         known = self.progress.get(point.key)
         tokens = max(tokens, known.tokens if known else 0)
         own = tokens - self.others_tokens[point.key]
         self.own_tokens[point.key] = max(self.own_tokens[point.key], own)
-        self.progress[point.key] = PointProgress(
+        self.progress[point.key] = records.PointProgress(
             key=point.key,
-            claimant=Claimant(sweep_uid=UID, attempt=task.claimant.attempt),
+            claimant=records.Claimant(sweep_uid=UID, attempt=task.claimant.attempt),
             tokens=tokens,
             wanted_tokens=task.tokens,
             loss=5.0,
@@ -585,20 +578,22 @@ class Simulator:
             self.write_result(point, task, how)
         if how == "out of memory" and point.key not in self.results:
             left = result(
-                point, tokens=0, wanted_tokens=task.tokens, outcome=Outcome.OUT_OF_MEMORY
+                point, tokens=0, wanted_tokens=task.tokens, outcome=records.Outcome.OUT_OF_MEMORY
             )
             self.results[point.key] = left
         return self._finish_as(name, how)
 
-    def write_result(self, point: PlannedPoint, task: TrainTask, how: str = "succeeds") -> None:
+    def write_result(
+        self, point: PlannedPoint, task: records.TrainTask, how: str = "succeeds"
+    ) -> None:
         """As the trainer does before it exits."""
         tokens = whole_steps(task.tokens, point.batch_size, task.point.sequence_length)
-        outcome = Outcome.SUCCEEDED
+        outcome = records.Outcome.SUCCEEDED
         if how == "diverges":
             known = self.results.get(point.key)  # it went on from there
-            before = known.tokens if isinstance(known, PointResult) else 0
+            before = known.tokens if isinstance(known, records.PointResult) else 0
             tokens = max(self.own_tokens[point.key], before, 10_000)
-            outcome = Outcome.DIVERGED
+            outcome = records.Outcome.DIVERGED
         self.trained[point.key] += 1
         own = tokens - self.others_tokens[point.key]
         self.own_tokens[point.key] = max(self.own_tokens[point.key], own)
@@ -650,7 +645,7 @@ class Simulator:
             suspended=True,
             unfinished_pods=0,
             pod=None,
-            workload=ObservedWorkload("workload", active=active, evicted="Preempted"),
+            workload=observation.ObservedWorkload("workload", active=active, evicted="Preempted"),
             worked_seconds=observed.worked_seconds + (self.now - since).total_seconds(),
             working_since=None,
         )
@@ -658,7 +653,7 @@ class Simulator:
     def find_result(self, key: str) -> None:
         """Another sweep has trained a point."""
         point = self.points[key]
-        others = Claimant(sweep_uid="another", attempt=1)
+        others = records.Claimant(sweep_uid="another", attempt=1)
         self.results[key] = result(point, claimant=others)
         self.others_tokens[key] = point.tokens
 

@@ -22,47 +22,39 @@ from isoloss_operator.decide.record import fit_inputs
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint, prepare_config
 from isoloss_operator.planning.specs import parse_sweep_spec
-from tests.support.builders import (
-    NOW,
-    after,
-    failed,
-    job,
-    names,
-    observed,
-    points,
-    result,
-    sweep_spec,
-)
+from tests.support import builders
 from tests.support.synthetic_runs import fitted_laws
 
-POINTS = points()
+POINTS = builders.points()
 FIRST = POINTS[0]
 SEQUENTIAL = {"strategy": "Sequential"}
-PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
+PREPARE_KEY = prepare_config(parse_sweep_spec(builders.sweep_spec())).key
 
 
 def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
     """The world one pass later: ledger and status of that pass are written."""
-    return after(world, decide_sweep(world), **changes)
+    return builders.after(world, decide_sweep(world), **changes)
 
 
 def training(**changes: Any) -> ObservedSweep:
     """Three points train and the ledger knows all eight."""
-    return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
+    return known(
+        builders.observed(), **{"jobs": tuple(builders.job(p) for p in POINTS[:3]), **changes}
+    )
 
 
 def ending(first: ObservedJob, **changes: Any) -> ObservedSweep:
     """Three points train, and the Job of the first has come to this."""
-    return training(jobs=(first, *(job(p) for p in POINTS[1:3])), **changes)
+    return training(jobs=(first, *(builders.job(p) for p in POINTS[1:3])), **changes)
 
 
 def unprepared(*jobs: Any, **changes: Any) -> ObservedSweep:
-    return known(observed(manifest=ABSENT), jobs=jobs, **changes)
+    return known(builders.observed(manifest=ABSENT), jobs=jobs, **changes)
 
 
 def all_done(**changes: Any) -> ObservedSweep:
     """Every point has its result in the ledger."""
-    world = observed(results={p.key: result(p) for p in POINTS})
+    world = builders.observed(results={p.key: builders.result(p) for p in POINTS})
     return known(world, results={}, **changes)
 
 
@@ -81,7 +73,7 @@ def ready() -> ObservedSweep:
 
 def search_answered(**outcome: Any) -> ObservedSweep:
     """The first step of a search has its outcome."""
-    world = known(observed(sweep_spec(search=SEQUENTIAL)))
+    world = known(builders.observed(builders.sweep_spec(search=SEQUENTIAL)))
     request = decide_sweep(world).fit
     assert request is not None
     return replace(world, fit=FitOutcome(inputs=request.inputs, laws=None, **outcome))
@@ -104,7 +96,7 @@ def chosen(point: PlannedPoint) -> PointDecision:
 def queued(workload: ObservedWorkload) -> ObservedSweep:
     """Three Jobs wait for Kueue, which says why."""
     waiting = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": workload}
-    return training(jobs=tuple(job(p, **waiting) for p in POINTS[:3]))
+    return training(jobs=tuple(builders.job(p, **waiting) for p in POINTS[:3]))
 
 
 def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
@@ -123,16 +115,18 @@ def waiting(reason: str, message: str) -> ObservedPod:
 
 def out_of_memory(count: int) -> ObservedSweep:
     """So many points ran out of memory for good."""
-    ended = tuple(failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS[:count])
+    ended = tuple(builders.failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS[:count])
     return known(training(jobs=ended), jobs=())
 
 
 def hung(seconds: float) -> ObservedSweep:
     """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
-    spec = sweep_spec(failurePolicy={"stallSeconds": 600})
-    jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
-    since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
-    return known(observed(spec), jobs=jobs, unchanged_since=since)
+    spec = builders.sweep_spec(failurePolicy={"stallSeconds": 600})
+    jobs = tuple(
+        builders.job(p, working_since=builders.NOW - timedelta(hours=2)) for p in POINTS[:3]
+    )
+    since = {jobs[0].uid: builders.NOW - timedelta(seconds=seconds), jobs[1].uid: builders.NOW}
+    return known(builders.observed(spec), jobs=jobs, unchanged_since=since)
 
 
 def flops_of(count: int) -> str:
@@ -142,4 +136,6 @@ def flops_of(count: int) -> str:
 
 def started(plan: SweepPlan) -> tuple[str, ...]:
     """Which points start: the Jobs' names without owner and hash."""
-    return tuple(re.sub(r"^demo-(.*)-[0-9a-f]{8}", r"\1", name) for name in names(plan.create))
+    return tuple(
+        re.sub(r"^demo-(.*)-[0-9a-f]{8}", r"\1", name) for name in builders.names(plan.create)
+    )

@@ -10,16 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    Prediction,
-    PredictionQuery,
-    Refused,
-    Run,
-    fit_laws,
-    predict,
-)
+from isoloss import laws as engine
 from tests.support.tables import HEADER
 
 Number = TypeVar("Number", float, NDArray[np.float64])
@@ -39,7 +30,7 @@ def synthetic_runs(
     noise: float = NOISE,
     evaluations: int = 24,
     seed: int = 0,
-) -> tuple[Run, ...]:
+) -> tuple[engine.Run, ...]:
     """A full grid of trajectories: L = 1.7 + 400/N^0.34 + 410/D^0.28 plus a bowl in (ln LR, ln B).
 
     The bowl's bottom moves with tokens: LR falls, B grows. The largest rate at the smallest batch of
@@ -60,17 +51,17 @@ def synthetic_runs(
     return tuple(runs)
 
 
-def _until(run: Run, count: int) -> Run:
+def _until(run: engine.Run, count: int) -> engine.Run:
     """Its first evaluations."""
     return replace(run, tokens=run.tokens[:count], losses=run.losses[:count])
 
 
 def _run(
     size: float, batch: int, rate: float, noise: float, evaluations: int, rng: np.random.Generator
-) -> Run:
+) -> engine.Run:
     tokens = np.geomspace(0.5e9, 60 * size + 3e9, evaluations)
     loss = 1.7 + 400 / size**0.34 + 410 / tokens**0.28 + bowl(rate, batch, size, tokens)
-    return Run(
+    return engine.Run(
         name=f"n{size / 1e6:.0f}m-b{batch}-lr{rate:g}",
         params=size,
         batch_size=float(batch),
@@ -93,7 +84,7 @@ def bowl(rate: float, batch: float, size: float, tokens: Number) -> Number:
     return 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
 
 
-def write_runs(path: Path, runs: Sequence[Run]) -> Path:
+def write_runs(path: Path, runs: Sequence[engine.Run]) -> Path:
     """The runs as a table, their divergence marked."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -106,26 +97,30 @@ def write_runs(path: Path, runs: Sequence[Run]) -> Path:
 
 
 @cache
-def fitted_laws(*, provisional: bool = False) -> Laws:
+def fitted_laws(*, provisional: bool = False) -> engine.Laws:
     """Laws of a sweep whose optimum lies inside its grid."""
-    return fit_laws(synthetic_runs(), FitOptions(bootstrap_samples=20), provisional=provisional)
+    return engine.fit_laws(
+        synthetic_runs(), engine.FitOptions(bootstrap_samples=20), provisional=provisional
+    )
 
 
 @cache
-def one_batch_size_laws() -> Laws:
+def one_batch_size_laws() -> engine.Laws:
     """Laws of a sweep of one batch size, 128 sequences, whose best learning rate lies inside its grid."""
-    return fit_laws(synthetic_runs(batches=(128,)), FitOptions(bootstrap_samples=20))
+    return engine.fit_laws(synthetic_runs(batches=(128,)), engine.FitOptions(bootstrap_samples=20))
 
 
-def answered(laws: Laws, query: PredictionQuery | None = None, **asked: Any) -> Prediction:
+def answered(
+    laws: engine.Laws, query: engine.PredictionQuery | None = None, **asked: Any
+) -> engine.Prediction:
     """The answer to a query, or to one with these fields; fails where it is refused."""
-    found = predict(laws, query or PredictionQuery(**asked))
-    assert isinstance(found, Prediction)
+    found = engine.predict(laws, query or engine.PredictionQuery(**asked))
+    assert isinstance(found, engine.Prediction)
     return found
 
 
-def refusal_of(laws: Laws, query: PredictionQuery) -> Refused:
+def refusal_of(laws: engine.Laws, query: engine.PredictionQuery) -> engine.Refused:
     """Why a query has no answer; fails where it has one."""
-    found = predict(laws, query)
-    assert isinstance(found, Refused)
+    found = engine.predict(laws, query)
+    assert isinstance(found, engine.Refused)
     return found

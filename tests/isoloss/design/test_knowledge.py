@@ -11,48 +11,33 @@ from hypothesis import strategies as st
 
 from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import WIDE
-from isoloss.design import (
-    Knowledge,
-    PlannedRun,
-    Setting,
-    Target,
-    evidence,
-    grid_about,
-    token_slope,
-)
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    OptimumTrends,
-    Run,
-    Trend,
-    fit_laws,
-)
+from isoloss import design
+from isoloss import laws as engine
 from tests.support.synthetic_runs import answered
 
-OPTIMUM = OptimumTrends(
-    Trend(math.log(1e-3), -0.4, 0.0),
-    Trend(math.log(128.0), 0.0, 0.5),
+OPTIMUM = engine.OptimumTrends(
+    engine.Trend(math.log(1e-3), -0.4, 0.0),
+    engine.Trend(math.log(128.0), 0.0, 0.5),
     math.log(2e8),
     math.log(1e10),
 )
-SETTING = Setting(OPTIMUM)
+SETTING = design.Setting(OPTIMUM)
 SIZES = ((1e8, 8e9), (4e8, 2e10))
-TARGET = Target(4e9, 2e11)
+TARGET = design.Target(4e9, 2e11)
 
 
-def _grid(params: float, tokens: float, lines: int = 3) -> list[PlannedRun]:
-    return grid_about(SETTING, params, tokens, lines)
+def _grid(params: float, tokens: float, lines: int = 3) -> list[design.PlannedRun]:
+    return design.grid_about(SETTING, params, tokens, lines)
 
 
-def _runs(*sizes: tuple[float, float]) -> list[PlannedRun]:
+def _runs(*sizes: tuple[float, float]) -> list[design.PlannedRun]:
     return [run for size in sizes for run in _grid(*size)]
 
 
-KNOWN = Knowledge.of(SETTING, SIZES, _runs(*SIZES))
+KNOWN = design.Knowledge.of(SETTING, SIZES, _runs(*SIZES))
 
 places = st.builds(
-    lambda n, d, x, y: PlannedRun(n, 128.0 * math.exp(y), 1e-3 * math.exp(x), n * d),
+    lambda n, d, x, y: design.PlannedRun(n, 128.0 * math.exp(y), 1e-3 * math.exp(x), n * d),
     st.floats(5e7, 2e9),
     st.floats(5.0, 200.0),
     st.floats(-3.0, 3.0),
@@ -62,7 +47,7 @@ places = st.builds(
 
 @given(run=places)
 @settings(max_examples=30, deadline=None)
-def test_a_further_run_hardly_ever_raises_the_waste(run: PlannedRun) -> None:
+def test_a_further_run_hardly_ever_raises_the_waste(run: design.PlannedRun) -> None:
     """It tells at worst of what the law does without."""
     after = KNOWN.with_run(run).outlook(TARGET).wasted
     assert after <= 1.02 * KNOWN.outlook(TARGET).wasted
@@ -71,7 +56,7 @@ def test_a_further_run_hardly_ever_raises_the_waste(run: PlannedRun) -> None:
 def test_the_order_of_runs_does_not_matter() -> None:
     """The same runs tell the same."""
     runs = _runs(*SIZES)
-    one, other = (Knowledge.of(SETTING, SIZES, given_) for given_ in (runs, runs[::-1]))
+    one, other = (design.Knowledge.of(SETTING, SIZES, given_) for given_ in (runs, runs[::-1]))
     np.testing.assert_allclose(
         one.outlook(TARGET).covariance, other.outlook(TARGET).covariance, rtol=1e-6, atol=1e-9
     )
@@ -82,7 +67,7 @@ def test_the_unit_of_batch_sizes_does_not_matter() -> None:
     batch = replace(OPTIMUM.batch_size, constant=OPTIMUM.batch_size.constant - math.log(4.0))
     longer = replace(SETTING, optimum=replace(OPTIMUM, batch_size=batch))
     runs = [replace(run, batch_size=run.batch_size / 4.0) for run in _runs(*SIZES)]
-    found = Knowledge.of(longer, SIZES, runs).outlook(TARGET)
+    found = design.Knowledge.of(longer, SIZES, runs).outlook(TARGET)
     np.testing.assert_allclose(
         found.covariance, KNOWN.outlook(TARGET).covariance, rtol=1e-6, atol=1e-9
     )
@@ -91,35 +76,41 @@ def test_the_unit_of_batch_sizes_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("more", "fewer"),
     [
-        pytest.param(KNOWN, Knowledge.of(SETTING, SIZES, _runs(SIZES[0])), id="a second size"),
         pytest.param(
-            Knowledge.of(SETTING, SIZES, _grid(*SIZES[0], 5) + _grid(*SIZES[1], 5)),
+            KNOWN, design.Knowledge.of(SETTING, SIZES, _runs(SIZES[0])), id="a second size"
+        ),
+        pytest.param(
+            design.Knowledge.of(SETTING, SIZES, _grid(*SIZES[0], 5) + _grid(*SIZES[1], 5)),
             KNOWN,
             id="five lines in place of three",
         ),
         pytest.param(
-            Knowledge.of(SETTING, ((1e8, 8e9), (1.6e9, 4e10)), _runs((1e8, 8e9), (1.6e9, 4e10))),
+            design.Knowledge.of(
+                SETTING, ((1e8, 8e9), (1.6e9, 4e10)), _runs((1e8, 8e9), (1.6e9, 4e10))
+            ),
             KNOWN,
             id="a larger size, farther from the other",
         ),
         pytest.param(
-            Knowledge.of(SETTING, SIZES, _runs(*SIZES) * 2),
+            design.Knowledge.of(SETTING, SIZES, _runs(*SIZES) * 2),
             KNOWN,
             id="every run with a second seed",
         ),
         pytest.param(
-            Knowledge.of(replace(SETTING, run_noise=0.001), SIZES, _runs(*SIZES)),
+            design.Knowledge.of(replace(SETTING, run_noise=0.001), SIZES, _runs(*SIZES)),
             KNOWN,
             id="less noise",
         ),
         pytest.param(
             KNOWN,
-            Knowledge.of(replace(SETTING, misplaced=1.5), SIZES, _runs(*SIZES)),
+            design.Knowledge.of(replace(SETTING, misplaced=1.5), SIZES, _runs(*SIZES)),
             id="grids that are where the optimum is",
         ),
     ],
 )
-def test_what_tells_more_is_expected_to_waste_less(more: Knowledge, fewer: Knowledge) -> None:
+def test_what_tells_more_is_expected_to_waste_less(
+    more: design.Knowledge, fewer: design.Knowledge
+) -> None:
     """Of every pair the first."""
     assert more.outlook(TARGET).wasted < fewer.outlook(TARGET).wasted
 
@@ -127,7 +118,7 @@ def test_what_tells_more_is_expected_to_waste_less(more: Knowledge, fewer: Knowl
 def test_a_target_farther_away_is_known_less_well() -> None:
     """In size and in tokens."""
     near, larger, longer = (
-        KNOWN.outlook(Target(*at)).wasted for at in ((1e9, 5e10), (8e9, 5e10), (1e9, 5e12))
+        KNOWN.outlook(design.Target(*at)).wasted for at in ((1e9, 5e10), (8e9, 5e10), (1e9, 5e12))
     )
     assert near < min(larger, longer)
 
@@ -135,7 +126,7 @@ def test_a_target_farther_away_is_known_less_well() -> None:
 def test_nats_are_the_wasted_share_times_what_tokens_bring() -> None:
     """At the target's tokens; one point of a factor of 1.28 standard deviations is the 80% interval."""
     found = KNOWN.outlook(TARGET)
-    assert found.nats == pytest.approx(found.wasted * token_slope(TARGET.tokens))
+    assert found.nats == pytest.approx(found.wasted * design.token_slope(TARGET.tokens))
     assert found.factors()[0] == pytest.approx(
         math.exp(NormalDist().inv_cdf(0.9) * math.sqrt(found.covariance[0, 0]))
     )
@@ -147,7 +138,7 @@ def test_what_is_no_run_is_refused_by_name(name: str, value: float) -> None:
     """Before anything is computed from it."""
     good = {"params": 1e8, "batch_size": 64.0, "learning_rate": 1e-3, "tokens": 1e9}
     with pytest.raises(ValueError, match=f"^{name}: must be positive"):
-        PlannedRun(**{**good, name: value})
+        design.PlannedRun(**{**good, name: value})
 
 
 @pytest.mark.parametrize("name", ["params", "tokens"])
@@ -155,29 +146,29 @@ def test_what_is_no_run_is_refused_by_name(name: str, value: float) -> None:
 def test_what_is_no_target_is_refused_by_name(name: str, value: float) -> None:
     good = {"params": 1e8, "tokens": 1e9}
     with pytest.raises(ValueError, match=f"^{name}: must be positive"):
-        Target(**{**good, name: value})
+        design.Target(**{**good, name: value})
     with pytest.raises(ValueError, match=r"^flops: must be positive"):
-        Target(1e200, 1e200)
+        design.Target(1e200, 1e200)
 
 
 def test_a_sweep_has_sizes() -> None:
     """None tell nothing."""
     with pytest.raises(ValueError, match="sizes"):
-        Knowledge.of(SETTING, ())
+        design.Knowledge.of(SETTING, ())
 
 
-def _planned(run: Run) -> PlannedRun:
-    return PlannedRun(
+def _planned(run: engine.Run) -> design.PlannedRun:
+    return design.PlannedRun(
         run.params, run.batch_size, run.learning_rate, float(run.tokens[-1]), float(run.tokens[0])
     )
 
 
-def _shown_by(laws: Laws) -> Setting:
+def _shown_by(laws: engine.Laws) -> design.Setting:
     """What the sweep's own surface shows of optima and noise."""
     surface = laws.surface
     assert surface.optimum is not None
     assert surface.curvature is not None
-    found = Setting(surface.optimum, surface.curvature)
+    found = design.Setting(surface.optimum, surface.curvature)
     if surface.residual_rms is None or not surface.token_slope:
         return found
     # Of what runs have in common, and of each evaluation, the surface knows the sum.
@@ -193,15 +184,15 @@ def test_synthetic_sweeps_lose_about_what_was_expected() -> None:
     for shape in ("scattered", "bending", "turning", "following"):
         for seed in range(3):
             case = synthetic_case(shape, WIDE, seed)
-            laws = fit_laws(case.runs, FitOptions(bootstrap_samples=20))
+            laws = engine.fit_laws(case.runs, engine.FitOptions(bootstrap_samples=20))
             setting = _shown_by(laws)
             sizes = list(zip(WIDE.sizes, WIDE.tokens, strict=True))
-            known = Knowledge.of(setting, sizes, [_planned(run) for run in case.runs])
+            known = design.Knowledge.of(setting, sizes, [_planned(run) for run in case.runs])
             for n, d, truth in case.targets:
                 answer = answered(laws, total_flops=6.0 * n * d, params=n)
                 assert laws.surface.token_slope is not None
                 measured.append(truth.regret(answer.learning_rate.value, answer.batch_size_raw))
-                wasted = known.outlook(Target(n, d)).wasted
+                wasted = known.outlook(design.Target(n, d)).wasted
                 expected.append(wasted * laws.surface.token_slope)
     assert 0.25 < np.mean(measured) / np.mean(expected) < 1.5
 
@@ -209,8 +200,8 @@ def test_synthetic_sweeps_lose_about_what_was_expected() -> None:
 def test_evidence_of_sizes_adds_up_to_what_their_runs_tell() -> None:
     """Integrating out what only a size has loses nothing of the target."""
     centre = KNOWN.centre
-    parts = [evidence(SETTING, _grid(*size), size[1], centre) for size in SIZES]
-    found = Knowledge.of_evidence(SETTING, SIZES, parts, centre).outlook(TARGET)
+    parts = [design.evidence(SETTING, _grid(*size), size[1], centre) for size in SIZES]
+    found = design.Knowledge.of_evidence(SETTING, SIZES, parts, centre).outlook(TARGET)
     np.testing.assert_allclose(
         found.covariance, KNOWN.outlook(TARGET).covariance, rtol=1e-5, atol=1e-9
     )
@@ -218,10 +209,14 @@ def test_evidence_of_sizes_adds_up_to_what_their_runs_tell() -> None:
 
 def test_where_the_optimum_is_does_not_matter_to_runs_about_it() -> None:
     """Of a grid about it, the usual setting expects what one with other constants does."""
-    usual = Setting.usual()
-    moved = replace(usual, optimum=replace(usual.optimum, learning_rate=Trend(-7.0, 0.0, 0.0)))
+    usual = design.Setting.usual()
+    moved = replace(
+        usual, optimum=replace(usual.optimum, learning_rate=engine.Trend(-7.0, 0.0, 0.0))
+    )
     one, other = (
-        Knowledge.of(each, SIZES, [r for s in SIZES for r in grid_about(each, *s, 3)])
+        design.Knowledge.of(
+            each, SIZES, [r for s in SIZES for r in design.grid_about(each, *s, 3)]
+        )
         for each in (usual, moved)
     )
     np.testing.assert_allclose(

@@ -5,35 +5,24 @@ from functools import cache
 
 import pytest
 
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    Prediction,
-    PredictionQuery,
-    RefusalReason,
-    StartedFrom,
-    fit_laws,
-    laws_from_json,
-    laws_to_json,
-    predict,
-)
+from isoloss import laws as engine
 from tests.support.synthetic_runs import synthetic_runs
 
-OPTIONS = FitOptions(bootstrap_samples=20)
+OPTIONS = engine.FitOptions(bootstrap_samples=20)
 PARAMS, FLOPS = 3e8, 2e19
 
 
 @cache
-def laws_of(start: StartedFrom | None) -> Laws:
+def laws_of(start: engine.StartedFrom | None) -> engine.Laws:
     """The same runs, said to have begun so."""
-    return fit_laws([replace(run, started_from=start) for run in synthetic_runs()], OPTIONS)
+    return engine.fit_laws([replace(run, started_from=start) for run in synthetic_runs()], OPTIONS)
 
 
-def answered(laws: Laws, **query: float) -> Prediction:
+def answered(laws: engine.Laws, **query: float) -> engine.Prediction:
     """The answer for a checkpoint."""
     asked = {"initial_loss": 3.2, "cpt_flops": FLOPS, "params": PARAMS, **query}
-    found = predict(laws, PredictionQuery(**asked))  # type: ignore[arg-type]
-    assert isinstance(found, Prediction), found
+    found = engine.predict(laws, engine.PredictionQuery(**asked))  # type: ignore[arg-type]
+    assert isinstance(found, engine.Prediction), found
     return found
 
 
@@ -43,9 +32,9 @@ def test_the_answer_is_that_of_the_laws_at_the_continuations_own_compute() -> No
     assert found.equivalent_flops is None
     assert found.total_flops.value == pytest.approx(FLOPS)
     assert (found.variants, found.composition) == ({}, None)
-    asked = PredictionQuery(total_flops=FLOPS, params=PARAMS)
-    there = predict(laws, asked)
-    assert isinstance(there, Prediction)
+    asked = engine.PredictionQuery(total_flops=FLOPS, params=PARAMS)
+    there = engine.predict(laws, asked)
+    assert isinstance(there, engine.Prediction)
     assert found.learning_rate == there.learning_rate
     assert found.batch_size == there.batch_size
     assert any("no composition applies" in each for each in found.warnings)
@@ -67,9 +56,9 @@ def test_laws_of_runs_from_scratch_are_composed_as_before() -> None:
 
 def test_laws_keep_what_their_runs_began_with_and_say_it() -> None:
     laws = laws_of("Checkpoints")
-    document = laws_to_json(laws)
+    document = engine.laws_to_json(laws)
     assert document["laws"]["started_from"] == "Checkpoints"
-    assert laws_from_json(document).started_from == "Checkpoints"
+    assert engine.laws_from_json(document).started_from == "Checkpoints"
     assert any("continue checkpoints" in each for each in laws.warnings)
     assert not any("continue checkpoints" in each for each in laws_of("Scratch").warnings)
 
@@ -78,5 +67,5 @@ def test_runs_from_scratch_and_continued_ones_are_not_one_law() -> None:
     first, *others = synthetic_runs()
     mixed = [replace(first, started_from="Checkpoints")]
     mixed += [replace(run, started_from="Scratch") for run in others]
-    (refusal, *_) = fit_laws(mixed, OPTIONS).refusals
-    assert refusal.reason is RefusalReason.MIXED_STARTS
+    (refusal, *_) = engine.fit_laws(mixed, OPTIONS).refusals
+    assert refusal.reason is engine.RefusalReason.MIXED_STARTS

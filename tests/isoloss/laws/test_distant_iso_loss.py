@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from isoloss.laws import (
-    FitOptions,
-    LawForm,
-    Laws,
-    Point,
-    PredictionQuery,
-    fit_laws,
-)
+from isoloss import laws as engine
 from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import Question, resolve
 from tests.support.synthetic import Grid, Synthetic
@@ -21,12 +14,14 @@ from tests.support.synthetic import synthetic_runs as noisy_runs
 from tests.support.synthetic_runs import synthetic_optimum, synthetic_runs
 
 SEEDS = range(4)
-FORMS: tuple[LawForm, ...] = ("LinearInLogCompute",)
+FORMS: tuple[engine.LawForm, ...] = ("LinearInLogCompute",)
 
 
 @cache
-def fitted(form: LawForm, seed: int) -> Laws:
-    return fit_laws(synthetic_runs(seed=seed), FitOptions(form=form, bootstrap_samples=60))
+def fitted(form: engine.LawForm, seed: int) -> engine.Laws:
+    return engine.fit_laws(
+        synthetic_runs(seed=seed), engine.FitOptions(form=form, bootstrap_samples=60)
+    )
 
 
 def best_size(flops: float) -> float:
@@ -39,11 +34,11 @@ def best_size(flops: float) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(15.0, 30.0), method="bounded").x))
 
 
-def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
+def iso_loss(laws: engine.Laws, factor: float) -> tuple[engine.Point, tuple[float, float]]:
     """The answer of the iso-loss laws at so many times the largest compute, and the true optimum there."""
     flops = (laws.data.largest_flops or 0.0) * factor
     params = best_size(flops)
-    question = resolve(laws, PredictionQuery(total_flops=flops, params=params))
+    question = resolve(laws, engine.PredictionQuery(total_flops=flops, params=params))
     assert isinstance(question, Question)
     found = best_pair(laws, question)
     assert found is not None
@@ -54,7 +49,7 @@ def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
 @pytest.mark.parametrize("factor", [1.0, 5.0, 20.0, 50.0])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_intervals_of_iso_loss_laws_hold_the_optimum_at_any_distance(
-    form: LawForm, factor: float
+    form: engine.LawForm, factor: float
 ) -> None:
     held = []
     for seed in SEEDS:
@@ -65,7 +60,7 @@ def test_the_intervals_of_iso_loss_laws_hold_the_optimum_at_any_distance(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_they_grow_faster_than_the_distance(form: LawForm) -> None:
+def test_they_grow_faster_than_the_distance(form: engine.LawForm) -> None:
     for quantity in ("learning_rate", "batch_size"):
         widths = []
         for factor in (4.0, 16.0, 64.0):
@@ -80,8 +75,10 @@ def test_the_error_that_decides_on_a_refusal_is_that_of_the_interval(seed: int) 
     runs = noisy_runs(
         Synthetic(), Grid(rates=5, batches=5), np.random.default_rng(seed), 0.0007, 0.002
     )
-    laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=200))
-    query = PredictionQuery(total_flops=5.0 * (laws.data.largest_flops or 0.0))
+    laws = engine.fit_laws(
+        runs, engine.FitOptions(form="LinearInLogCompute", bootstrap_samples=200)
+    )
+    query = engine.PredictionQuery(total_flops=5.0 * (laws.data.largest_flops or 0.0))
     question = resolve(laws, query)
     assert isinstance(question, Question)
     pair = best_pair(laws, question)

@@ -9,25 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isoloss.laws import (
-    FitOptions,
-    Prediction,
-    PredictionQuery,
-    Run,
-    fit_laws,
-    laws_from_json,
-    laws_to_json,
-    predict,
-)
+from isoloss import laws as engine
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
-OPTIONS = FitOptions(bootstrap_samples=12)
+OPTIONS = engine.FitOptions(bootstrap_samples=12)
 SLOW_OK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 MANY = settings(SLOW_OK, max_examples=200)
 
 
 @st.composite
-def any_run(draw: st.DrawFn, index: int = 0) -> Run:
+def any_run(draw: st.DrawFn, index: int = 0) -> engine.Run:
     count = draw(st.integers(0, 14))
     tokens = np.cumsum(draw(st.lists(st.floats(1e5, 1e9), min_size=count, max_size=count)))
     start, end = draw(st.floats(0.5, 12.0)), draw(st.floats(0.2, 12.0))
@@ -37,7 +28,7 @@ def any_run(draw: st.DrawFn, index: int = 0) -> Run:
     diverged = draw(st.booleans())
     if diverged and count and draw(st.booleans()):
         losses[-1] = np.nan
-    return Run(
+    return engine.Run(
         name=f"run{index}-{draw(st.integers(0, 9))}",
         params=draw(st.sampled_from([1e6, 3e6, 1e7])),
         batch_size=draw(st.sampled_from([8.0, 16.0, 32.0, 64.0])),
@@ -50,26 +41,26 @@ def any_run(draw: st.DrawFn, index: int = 0) -> Run:
     )
 
 
-def check(runs: list[Run]) -> None:
+def check(runs: list[engine.Run]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        laws = fit_laws(runs, OPTIONS)
-        text = json.dumps(laws_to_json(laws), allow_nan=False)
+        laws = engine.fit_laws(runs, OPTIONS)
+        text = json.dumps(engine.laws_to_json(laws), allow_nan=False)
         document = json.loads(text)
-        assert laws_to_json(laws_from_json(document)) == document
+        assert engine.laws_to_json(engine.laws_from_json(document)) == document
         for query in (
-            PredictionQuery(initial_loss=2.5, cpt_flops=1e18),
-            PredictionQuery(total_flops=1e16, params=1e7),
+            engine.PredictionQuery(initial_loss=2.5, cpt_flops=1e18),
+            engine.PredictionQuery(total_flops=1e16, params=1e7),
         ):
-            found = predict(laws, query)
-            if isinstance(found, Prediction):
+            found = engine.predict(laws, query)
+            if isinstance(found, engine.Prediction):
                 _check_answer(found)
             else:
                 assert all(r.message for r in found.refusals)
                 assert found.refusals
 
 
-def _check_answer(found: Prediction) -> None:
+def _check_answer(found: engine.Prediction) -> None:
     for interval in (found.learning_rate, found.total_flops):
         assert np.isfinite([interval.low, interval.value, interval.high]).all()
         assert 0 < interval.low <= interval.value <= interval.high
@@ -94,7 +85,7 @@ def test_many_arbitrary_runs(runs):
 
 
 @st.composite
-def damaged_sweep(draw: st.DrawFn) -> list[Run]:
+def damaged_sweep(draw: st.DrawFn) -> list[engine.Run]:
     """Runs missing, cut short, diverged, constant, or with a wild loss."""
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     grid = Grid(evaluations=draw(st.sampled_from([2, 3, 5, 9, 20])))
@@ -120,7 +111,7 @@ def test_many_sound_sweeps_with_holes(runs):
     check(runs)
 
 
-def _damage(run: Run, fate: str, rng: np.random.Generator) -> list[Run]:
+def _damage(run: engine.Run, fate: str, rng: np.random.Generator) -> list[engine.Run]:
     keep = int(rng.integers(0, len(run.tokens) + 1))
     if fate == "missing":
         return []

@@ -5,27 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from isoloss import laws as engine
 from isoloss.datasets import load_sample_runs
-from isoloss.laws import (
-    DataRange,
-    Draws,
-    FitOptions,
-    HyperparameterCurve,
-    HyperparameterLaw,
-    Interval,
-    Laws,
-    LossComputeLaw,
-    LossCurve,
-    OptimumTrends,
-    Prediction,
-    PredictionQuery,
-    RefusalReason,
-    Refused,
-    SurfaceLaw,
-    Trend,
-    fit_laws,
-    predict,
-)
 from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import resolve
 from isoloss.laws.results import LawError, RateAtBatchLaw
@@ -40,13 +21,15 @@ def optimum(flops: float) -> tuple[float, float]:
     return 1e-3 * (flops / 1e21) ** -0.2, 100.0 * (flops / 1e21) ** 0.2
 
 
-def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
+def power_laws(**changes) -> engine.Laws:  # type: ignore[no-untyped-def]
     """Laws with round coefficients: a joint surface whose optima follow `optimum`, and a loss-compute law with draws."""
     rng = np.random.default_rng(0)
     curve = np.array([L0, np.log(ALPHA), GAMMA])
     spread = 1e-4 * rng.standard_normal((100, 3))
     rate, batch = (float(np.log(value)) for value in optimum(6.0))
-    trends = OptimumTrends(Trend(rate, -0.2, -0.2), Trend(batch, 0.2, 0.2), 0.0, 0.0)
+    trends = engine.OptimumTrends(
+        engine.Trend(rate, -0.2, -0.2), engine.Trend(batch, 0.2, 0.2), 0.0, 0.0
+    )
     error = LawError(
         moments=np.zeros((10, 10)),
         noise=np.zeros((6, 6)),
@@ -57,27 +40,29 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         log_tokens_centre=0.0,
         end=np.zeros(2),
     )
-    values = Laws(
+    values = engine.Laws(
         status="fitted",
-        learning_rate=HyperparameterLaw("learning_rate", "refused", "PowerLawOfLoss"),
-        batch_size=HyperparameterLaw("batch_size", "refused", "PowerLawOfLoss"),
-        loss_compute=LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
-        surface=SurfaceLaw("fitted", trends, error=error, frontier_log_ratio=3.0),
+        learning_rate=engine.HyperparameterLaw("learning_rate", "refused", "PowerLawOfLoss"),
+        batch_size=engine.HyperparameterLaw("batch_size", "refused", "PowerLawOfLoss"),
+        loss_compute=engine.LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
+        surface=engine.SurfaceLaw("fitted", trends, error=error, frontier_log_ratio=3.0),
         rate_at_batch=RateAtBatchLaw("refused"),
         optima=(),
         frontier=(),
         contours=(),
         excluded=(),
         warnings=(),
-        data=DataRange(largest_flops=1e20, lowest_loss=2.5, highest_loss=6.0, sizes=(1e8, 5e8)),
-        draws=Draws(loss_compute=LossCurve(*(curve + spread).T)),
+        data=engine.DataRange(
+            largest_flops=1e20, lowest_loss=2.5, highest_loss=6.0, sizes=(1e8, 5e8)
+        ),
+        draws=engine.Draws(loss_compute=engine.LossCurve(*(curve + spread).T)),
         sequence_length=2048,
-        options=FitOptions(),
+        options=engine.FitOptions(),
     )
     return replace(values, **changes)
 
 
-def answer(laws: Laws, **query) -> Prediction:  # type: ignore[no-untyped-def]
+def answer(laws: engine.Laws, **query) -> engine.Prediction:  # type: ignore[no-untyped-def]
     return answered(laws, **query)
 
 
@@ -152,9 +137,9 @@ def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
     far = answer(laws, initial_loss=3.5, cpt_flops=1e19)
     assert far.equivalent_flops.high / far.equivalent_flops.low < 5
     near = refusal_of(
-        laws, PredictionQuery(initial_loss=1.8, cpt_flops=1e19, max_extrapolation=1e30)
+        laws, engine.PredictionQuery(initial_loss=1.8, cpt_flops=1e19, max_extrapolation=1e30)
     )
-    assert near.refusals[0].reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
+    assert near.refusals[0].reason is engine.RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
 @pytest.mark.parametrize("error", [0.3, 5.0])
@@ -162,9 +147,11 @@ def test_an_initial_loss_that_was_measured_too_roughly_is_no_fault_of_the_laws(e
     """Without its own error the equivalent compute is known, wherever the draws end up."""
     asked = {"initial_loss": 2.8, "cpt_flops": 1e19}
     answer(power_laws(), **asked, initial_loss_standard_error=0.01)
-    rough = refusal_of(power_laws(), PredictionQuery(**asked, initial_loss_standard_error=error))
+    rough = refusal_of(
+        power_laws(), engine.PredictionQuery(**asked, initial_loss_standard_error=error)
+    )
     (refusal,) = rough.refusals
-    assert refusal.reason is RefusalReason.INITIAL_LOSS_UNCERTAIN
+    assert refusal.reason is engine.RefusalReason.INITIAL_LOSS_UNCERTAIN
     assert f"standard error of {error:g}" in refusal.message
 
 
@@ -180,14 +167,14 @@ def test_the_papers_regressions(rate, batch, flops, learning_rate, batch_size):
     """ln C = a x + b with x = ln LR and x = B: the form of the paper's appendix."""
     form = "LinearInLogCompute"
     laws = power_laws(
-        options=FitOptions(form=form),
-        surface=SurfaceLaw("refused"),
-        learning_rate=HyperparameterLaw("learning_rate", "fitted", form, *rate),
-        batch_size=HyperparameterLaw("batch_size", "fitted", form, *batch),
-        loss_compute=LossComputeLaw("refused"),
-        draws=Draws(
-            HyperparameterCurve("learning_rate", form, *np.tile(rate, (50, 1)).T),
-            HyperparameterCurve("batch_size", form, *np.tile(batch, (50, 1)).T),
+        options=engine.FitOptions(form=form),
+        surface=engine.SurfaceLaw("refused"),
+        learning_rate=engine.HyperparameterLaw("learning_rate", "fitted", form, *rate),
+        batch_size=engine.HyperparameterLaw("batch_size", "fitted", form, *batch),
+        loss_compute=engine.LossComputeLaw("refused"),
+        draws=engine.Draws(
+            engine.HyperparameterCurve("learning_rate", form, *np.tile(rate, (50, 1)).T),
+            engine.HyperparameterCurve("batch_size", form, *np.tile(batch, (50, 1)).T),
         ),
     )
     found = answer(laws, total_flops=flops)
@@ -203,12 +190,14 @@ def test_a_difference_of_sequence_length_is_said():
 
 def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
     runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=50))
+    laws = engine.fit_laws(
+        runs, engine.FitOptions(form="LinearInLogCompute", bootstrap_samples=50)
+    )
     asked = {"total_flops": 3 * laws.data.largest_flops, "params": 1e9}
     assert answer(laws, **asked).route == "iso-loss"
     alone = replace(
         laws,
-        learning_rate=HyperparameterLaw("learning_rate", "refused", "LinearInLogCompute"),
+        learning_rate=engine.HyperparameterLaw("learning_rate", "refused", "LinearInLogCompute"),
         draws=replace(laws.draws, learning_rate=None),
     )
     found = answer(alone, **asked)
@@ -220,23 +209,23 @@ def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
 
 def test_the_joint_surface_answers_or_nothing_does():
     runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=50))
     flops = 3 * laws.data.largest_flops
-    refused = replace(laws, surface=SurfaceLaw("refused"))
+    refused = replace(laws, surface=engine.SurfaceLaw("refused"))
     for params in (1e9, None):
-        query = PredictionQuery(total_flops=flops, params=params)
+        query = engine.PredictionQuery(total_flops=flops, params=params)
         assert answer(laws, total_flops=flops, params=params).route == "surface"
-        assert isinstance(predict(refused, query), Refused)
+        assert isinstance(engine.predict(refused, query), engine.Refused)
 
 
-def width(interval: Interval) -> float:
+def width(interval: engine.Interval) -> float:
     return float(np.log(interval.high / interval.low))
 
 
 def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_know_it_exactly():
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
     runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=50))
     flops = 2.0 * laws.data.largest_flops
     guessed = answer(laws, total_flops=flops)
     assert guessed.route == "surface"
@@ -264,30 +253,30 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
 def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kept, words):
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
     runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
     flops = 2.0 * laws.data.largest_flops
     params = float(np.exp(laws.surface.on_the_frontier(np.log(flops))[0]))
     far = replace(laws, data=replace(laws.data, **kept))
     for size in (params, None):
         assert answer(laws, total_flops=flops, params=size).route == "surface"
-        found = refusal_of(far, PredictionQuery(total_flops=flops, params=size))
-        assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+        found = refusal_of(far, engine.PredictionQuery(total_flops=flops, params=size))
+        assert found.refusals[0].reason is engine.RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
 
 
 @pytest.mark.parametrize(
     ("initial_loss", "reason", "fits"),
     [
-        (2.75, RefusalReason.EXTRAPOLATION_TOO_FAR, "3.967 bits per token"),
-        (2.4, RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED, "3.462 bits per token"),
+        (2.75, engine.RefusalReason.EXTRAPOLATION_TOO_FAR, "3.967 bits per token"),
+        (2.4, engine.RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED, "3.462 bits per token"),
     ],
 )
 def test_a_loss_in_nats_asked_of_laws_in_bits_is_told_the_units_that_would_fit(
     initial_loss, reason, fits
 ):
     runs = [replace(run, losses=run.losses / np.log(2.0)) for run in load_sample_runs().runs]
-    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
-    asked = PredictionQuery(initial_loss=initial_loss, cpt_tokens=5e9, params=1e9)
+    laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
+    asked = engine.PredictionQuery(initial_loss=initial_loss, cpt_tokens=5e9, params=1e9)
     (refusal,) = refusal_of(laws, asked).refusals
     assert refusal.reason is reason
     assert (
@@ -300,14 +289,14 @@ def test_a_question_far_from_the_sweep_is_answered_if_little_is_expected_to_be_w
     """A factor of thirty from two sizes that hardly differ: the interval has the distance. One that wastes much is refused for it."""
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
     runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
     far = replace(laws, data=replace(laws.data, sizes=(1e7, 1.1e7)))
-    asked = PredictionQuery(total_flops=2.0 * laws.data.largest_flops, params=3e8)
+    asked = engine.PredictionQuery(total_flops=2.0 * laws.data.largest_flops, params=3e8)
     found = answered(far, asked)
     error = laws.surface.error
     wide = replace(laws.surface, error=replace(error, scatter=error.scatter + np.eye(2)))
     found = refusal_of(replace(far, surface=wide), asked)
-    assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert found.refusals[0].reason is engine.RefusalReason.EXTRAPOLATION_TOO_FAR
     assert found.refusals[0].figures["expected_waste"] > 0.2
 
 
@@ -316,7 +305,7 @@ def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(2e9, 4e9, 8e9), rates=4, batches=4)
     for seed in range(3):
         runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(seed), 0.002, 0.004)
-        laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+        laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
         assert laws.data.largest_flops == pytest.approx(6 * 4e8 * 8e9)
         found = answer(laws, total_flops=2 * 6 * 4e8 * 8e9, params=4e8)
         assert found.extrapolation.compute_factor == pytest.approx(2.0)
@@ -329,14 +318,14 @@ def test_one_longer_run_makes_no_sweep_of_more_compute():
     alone = replace(runs[-1], tokens=20 * runs[-1].tokens)
     lone_size = replace(runs[-1], name="lone", params=3e9, tokens=20 * runs[-1].tokens)
     for changed in ([*runs[:-1], alone], [*runs, lone_size]):
-        laws = fit_laws(changed, FitOptions(bootstrap_samples=20))
+        laws = engine.fit_laws(changed, engine.FitOptions(bootstrap_samples=20))
         assert laws.data.largest_flops == pytest.approx(6 * 3e8 * longest)
 
 
 @pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])
 def test_both_forms_agree_inside_the_data(form):
     runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
+    laws = engine.fit_laws(runs, engine.FitOptions(form=form, bootstrap_samples=50))
     assert laws.learning_rate.form == form
     flops = 0.3 * laws.data.largest_flops
     n, d = Synthetic().best_size(flops)
@@ -364,7 +353,7 @@ def test_a_synthetic_batch_size_that_is_linear_in_log_compute_is_found():
     runs = synthetic_runs(world, grid, np.random.default_rng(0), 0.0002)
     errors = {}
     for form in ("LinearInLogCompute", "PowerLawOfLoss"):
-        laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
+        laws = engine.fit_laws(runs, engine.FitOptions(form=form, bootstrap_samples=50))
         flops = 100 * laws.data.largest_flops
         n, d = world.best_size(flops)
         found = answer(laws, total_flops=flops, params=n)
@@ -378,9 +367,11 @@ def test_a_law_of_the_sizes_of_least_compute_allows_for_a_target_of_another_size
     world = Synthetic(rate_at=(5e-4, -0.7, 0.3))
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10))
     runs = synthetic_runs(world, grid, np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=50))
+    laws = engine.fit_laws(
+        runs, engine.FitOptions(form="LinearInLogCompute", bootstrap_samples=50)
+    )
     params, tokens = 4e8, 1.6e11
-    query = PredictionQuery(total_flops=6 * params * tokens, params=params)
+    query = engine.PredictionQuery(total_flops=6 * params * tokens, params=params)
     found = best_pair(laws, resolve(laws, query)).point.learning_rate
     assert found.low < world.rate(params, tokens) < found.high
     assert abs(np.log(found.value / world.rate(params, tokens))) > 0.3
@@ -388,7 +379,7 @@ def test_a_law_of_the_sizes_of_least_compute_allows_for_a_target_of_another_size
 
 def test_a_fixed_irreducible_loss_is_used_and_said():
     runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
-    laws = fit_laws(runs, FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
+    laws = engine.fit_laws(runs, engine.FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
     assert laws.loss_compute.irreducible_loss == pytest.approx(1.69)
     assert laws.loss_compute.irreducible_loss_fixed
 
@@ -398,8 +389,8 @@ def test_a_given_irreducible_loss_that_the_runs_contradict_is_named_with_theirs(
     irreducible: float, contradicted: bool
 ) -> None:
     """With 2.6 a checkpoint at 2.75 seems to have three times the compute behind it that it has."""
-    options = FitOptions(irreducible_loss=irreducible, bootstrap_samples=20)
-    reported = fit_laws(load_sample_runs().runs, options).warnings
+    options = engine.FitOptions(irreducible_loss=irreducible, bootstrap_samples=20)
+    reported = engine.fit_laws(load_sample_runs().runs, options).warnings
     text = [
         each
         for each in reported

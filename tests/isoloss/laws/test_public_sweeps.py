@@ -20,16 +20,7 @@ from benchmarks.science.tables import (
     data_folder,
     load,
 )
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    OptimumTrends,
-    PredictionQuery,
-    RefusalReason,
-    Run,
-    fit_laws,
-    predict,
-)
+from isoloss import laws as engine
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
@@ -38,7 +29,7 @@ from tests.support.synthetic_runs import answered, refusal_of
 
 CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
 SCHEDULES = "hagele_schaipp_lr_schedule_trajectories.csv.gz"
-OPTIONS = FitOptions(bootstrap_samples=60)
+OPTIONS = engine.FitOptions(bootstrap_samples=60)
 
 pytestmark = pytest.mark.skipif(
     not (data_folder() / DENSE).exists(), reason="the published sweeps are not at hand"
@@ -55,7 +46,7 @@ def scores_of(name: str, held: Sequence[float]) -> RowScores:
     found = table(name)
     runs = tuple(run for run in found.runs if run.params not in held)
     targets = tuple((n, d, j) for (n, d), j in found.judges().items() if n in held)
-    return score_row(Row(name, (Case(runs, targets),)), FitOptions(bootstrap_samples=100))
+    return score_row(Row(name, (Case(runs, targets),)), engine.FitOptions(bootstrap_samples=100))
 
 
 def test_dense_sizes_predict_the_two_larger_ones():
@@ -95,7 +86,7 @@ def test_three_shapes_predict_the_fourth_by_quadratics_as_when_the_limit_was_set
     regrets = []
     for (n, d), points in table(MOE).points.items():
         if n == held:
-            found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+            found = engine.predict(laws, engine.PredictionQuery(total_flops=6 * n * d, params=n))
             reading = quadratic(points)
             regrets.append(reading.regret(found.learning_rate.value, found.batch_size_raw))
     assert np.mean(regrets) <= 0.0010
@@ -117,13 +108,13 @@ def test_every_other_learning_rate_is_answered_as_well_as_all_of_them():
     assert np.max(half - every) < 0.0003
 
 
-def regrets_of_cells(runs: Sequence[Run]) -> np.ndarray:
+def regrets_of_cells(runs: Sequence[engine.Run]) -> np.ndarray:
     """Of the default answer in every cell of the dense table."""
-    laws = fit_laws(runs, OPTIONS)
+    laws = engine.fit_laws(runs, OPTIONS)
     assert laws.surface.optimum is not None
     found = []
     for (n, d), truth in table(DENSE).judges().items():
-        answer = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        answer = engine.predict(laws, engine.PredictionQuery(total_flops=6 * n * d, params=n))
         found.append(truth.regret(answer.learning_rate.value, answer.batch_size_raw))
     return np.array(found)
 
@@ -145,11 +136,11 @@ def test_the_skewed_valley_of_the_dense_sweep_is_followed_to_its_bottom():
     assert np.mean(gains) > 3 * np.std(gains) / np.sqrt(len(gains))
 
 
-def planes_of(fit: SurfaceFit) -> OptimumTrends:
+def planes_of(fit: SurfaceFit) -> engine.OptimumTrends:
     return trends(optimum_law(fit.valley.coefficients, fit.centre)[0], fit.centre)
 
 
-def parabola_only(trajectories, cells) -> OptimumTrends:  # type: ignore[no-untyped-def]
+def parabola_only(trajectories, cells) -> engine.OptimumTrends:  # type: ignore[no-untyped-def]
     """The law of a parabola through all that wastes less than 0.5 of ln D."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("isoloss.laws.surface.skew.USUAL_ASYMMETRY", np.zeros(4))
@@ -168,8 +159,8 @@ def local_loss(points: np.ndarray, at: np.ndarray, width: float = 0.5) -> float:
 
 
 @cache
-def shown(name: str, held: tuple[float, ...]) -> Laws:
-    return fit_laws([r for r in table(name).runs if r.params not in held], OPTIONS)
+def shown(name: str, held: tuple[float, ...]) -> engine.Laws:
+    return engine.fit_laws([r for r in table(name).runs if r.params not in held], OPTIONS)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
@@ -195,7 +186,9 @@ def test_intervals_hold_most_held_out_optima_of_published_sweeps():
             for (n, d), points in table(name).points.items():
                 if n not in held:
                     continue
-                found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+                found = engine.predict(
+                    laws, engine.PredictionQuery(total_flops=6 * n * d, params=n)
+                )
                 rate, batch = np.exp(judge(points).vertex)
                 held_rate.append(found.learning_rate.low <= rate <= found.learning_rate.high)
                 held_batch.append(found.batch_size.low <= batch <= found.batch_size.high)
@@ -206,29 +199,29 @@ def test_intervals_hold_most_held_out_optima_of_published_sweeps():
 
 def test_a_capped_learning_rate_is_an_edge_and_not_an_optimum():
     capped = [r for r in table(DENSE).runs if r.learning_rate <= 5.5e-4]
-    laws = fit_laws(capped, OPTIONS)
+    laws = engine.fit_laws(capped, OPTIONS)
     fitted = [o for o in laws.optima if o.status == "fitted" and o.params < 1e9]
     assert not fitted
     assert laws.learning_rate.status == "refused"
-    assert laws.surface.refusal.reason is RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+    assert laws.surface.refusal.reason is engine.RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
     assert laws.surface.refusal.figures["direction"] == "larger"
 
 
 def test_tokens_to_a_target_loss_without_a_minimum_in_the_batch_size():
-    laws = fit_laws(critical_batch_runs(), OPTIONS)
+    laws = engine.fit_laws(critical_batch_runs(), OPTIONS)
     assert laws.status == "refused"
-    assert laws.batch_size.refusal.reason is RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
+    assert laws.batch_size.refusal.reason is engine.RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
     assert laws.batch_size.refusal.figures["direction"] == "smaller"
     assert laws.batch_size.refusal.figures["edge"] == pytest.approx(64)
     assert not [o for o in (*laws.optima, *laws.frontier) if o.status != "refused"]
-    refusal_of(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    refusal_of(laws, engine.PredictionQuery(total_flops=1e20, params=1e9))
 
 
-def critical_batch_runs() -> list[Run]:
+def critical_batch_runs() -> list[engine.Run]:
     with (data_folder() / CRITICAL_BATCH).open() as lines:
         rows = [row for row in csv.DictReader(lines) if row["val_loss"] and row["lr_peak"]]
     return [
-        Run(
+        engine.Run(
             row["run_id"],
             float(row["n_params_active"]),
             float(row["batch_size_sequences"]),
@@ -243,7 +236,7 @@ def critical_batch_runs() -> list[Run]:
 
 
 @cache
-def schedule_runs() -> tuple[Run, ...]:
+def schedule_runs() -> tuple[engine.Run, ...]:
     """Every run with its schedule; cooldown branches of a constant trunk are annealed."""
     rows: dict[str, list[dict[str, str]]] = {}
     with gzip.open(data_folder() / SCHEDULES, "rt") as lines:
@@ -253,10 +246,10 @@ def schedule_runs() -> tuple[Run, ...]:
     return tuple(_schedule_run(name, found) for name, found in rows.items())
 
 
-def _schedule_run(name: str, rows: list[dict[str, str]]) -> Run:
+def _schedule_run(name: str, rows: list[dict[str, str]]) -> engine.Run:
     rows = sorted(rows, key=lambda row: float(row["tokens"]))
     annealed = rows[0]["resumed"] == "1" or "cos" in rows[0]["schedule"]
-    return Run(
+    return engine.Run(
         name,
         float(rows[0]["n_params_active"]),
         float(rows[0]["batch_size_sequences"]),
@@ -271,15 +264,15 @@ def _schedule_run(name: str, rows: list[dict[str, str]]) -> Run:
 def test_annealed_and_constant_losses_are_not_mixed():
     kinds = {run.loss_kind for run in schedule_runs()}
     assert kinds == {"annealed", "constant"}
-    laws = fit_laws(schedule_runs(), OPTIONS)
-    assert {r.reason for r in laws.refusals} == {RefusalReason.MIXED_LOSS_KINDS}
+    laws = engine.fit_laws(schedule_runs(), OPTIONS)
+    assert {r.reason for r in laws.refusals} == {engine.RefusalReason.MIXED_LOSS_KINDS}
 
 
 def test_unlabelled_branches_of_one_trunk_are_found_out():
     """Without labels, the same configuration has two losses at the same tokens."""
     unlabelled = [replace(run, loss_kind=None) for run in schedule_runs()]
-    laws = fit_laws(unlabelled, OPTIONS)
-    assert {r.reason for r in laws.refusals} == {RefusalReason.DUPLICATED_RUN}
+    laws = engine.fit_laws(unlabelled, OPTIONS)
+    assert {r.reason for r in laws.refusals} == {engine.RefusalReason.DUPLICATED_RUN}
     assert "annealed" in laws.refusals[0].message
 
 
@@ -291,13 +284,13 @@ def at_one_batch_size(batch: float) -> tuple[list[float], list[bool]]:
     ]
     regrets, held = [], []
     for size in found.sizes:
-        laws = fit_laws([r for r, _ in chosen if r.params != size], OPTIONS)
+        laws = engine.fit_laws([r for r, _ in chosen if r.params != size], OPTIONS)
         for n, d in sorted({key for _, key in chosen if key[0] == size}):
             own = sorted(
                 (np.log(r.learning_rate), r.losses[-1]) for r, key in chosen if key == (n, d)
             )
             x, losses = np.array(own).T
-            query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)
+            query = engine.PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)
             answer = answered(laws, query)
             rate = answer.learning_rate
             regrets.append(float(np.interp(np.log(rate.value), x, losses) - losses.min()))
@@ -325,7 +318,7 @@ def test_the_learning_rate_at_a_batch_size_of_many_saturates_later_the_more_toke
     """Linear in ln B it lost 0.0026 nats in the mean, and 0.0085: too low a rate at large batches and few tokens."""
     found, regrets = table(DENSE), []
     for size in found.sizes:
-        laws = fit_laws([r for r in found.runs if r.params != size], OPTIONS)
+        laws = engine.fit_laws([r for r in found.runs if r.params != size], OPTIONS)
         for n, d in sorted({key for key in found.cells if key[0] == size}):
             for batch in (64.0, 128.0, 256.0, 512.0):
                 own = sorted(
@@ -335,7 +328,9 @@ def test_the_learning_rate_at_a_batch_size_of_many_saturates_later_the_more_toke
                 )
                 if len(own) >= 5:
                     x, losses = np.array(own).T
-                    query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)
+                    query = engine.PredictionQuery(
+                        total_flops=6 * n * d, params=n, batch_size=batch
+                    )
                     rate = np.log(answered(laws, query).learning_rate.value)
                     regrets.append(float(np.interp(rate, x, losses) - losses.min()))
     assert np.mean(regrets) <= 0.0018

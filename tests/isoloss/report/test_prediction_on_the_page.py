@@ -8,16 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 
-from isoloss.laws import (
-    FitOptions,
-    Interval,
-    Laws,
-    Prediction,
-    Run,
-    RunNoise,
-    SurfaceLaw,
-    fit_laws,
-)
+from isoloss import laws as engine
 from isoloss.report.bands import band_at
 from isoloss.report.content import data_digest, fit_facts
 from isoloss.report.drawing import FAINT
@@ -32,22 +23,22 @@ ASKED = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9}
 
 
 @pytest.fixture(scope="module")
-def runs() -> tuple[Run, ...]:
+def runs() -> tuple[engine.Run, ...]:
     return synthetic_runs(evaluations=12)
 
 
 @pytest.fixture(scope="module")
-def laws(runs: tuple[Run, ...]) -> Laws:
-    return fit_laws(runs, FitOptions(bootstrap_samples=50))
+def laws(runs: tuple[engine.Run, ...]) -> engine.Laws:
+    return engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=50))
 
 
 @pytest.fixture(scope="module")
-def answer(laws: Laws) -> Prediction:
+def answer(laws: engine.Laws) -> engine.Prediction:
     return answered(laws, **ASKED)
 
 
 @pytest.fixture(scope="module")
-def at_64(laws: Laws) -> Prediction:
+def at_64(laws: engine.Laws) -> engine.Prediction:
     return answered(laws, **ASKED, batch_size=64)
 
 
@@ -55,7 +46,7 @@ def at_64(laws: Laws) -> Prediction:
 
 
 def test_the_ends_of_the_intervals_cost_what_the_surface_says(
-    laws: Laws, answer: Prediction
+    laws: engine.Laws, answer: engine.Prediction
 ) -> None:
     table = interval_costs(laws, answer)
     assert table is not None
@@ -75,7 +66,7 @@ def test_the_ends_of_the_intervals_cost_what_the_surface_says(
 
 
 def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost_of_its_ends(
-    laws: Laws, answer: Prediction, at_64: Prediction
+    laws: engine.Laws, answer: engine.Prediction, at_64: engine.Prediction
 ) -> None:
     both, costs = interval_costs(laws, answer), interval_costs(laws, at_64)
     assert both is not None
@@ -94,9 +85,9 @@ def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost
 
 
 def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
-    laws: Laws, runs: tuple[Run, ...], answer: Prediction
+    laws: engine.Laws, runs: tuple[engine.Run, ...], answer: engine.Prediction
 ) -> None:
-    bare = replace(laws, surface=SurfaceLaw("refused"))
+    bare = replace(laws, surface=engine.SurfaceLaw("refused"))
     assert interval_costs(bare, answer) is None
     page = render_report(bare, runs, title="x", prediction=answer, figures=BLANK_ANSWER)
     assert "the cost of missing the optimum by an interval is unknown" in page
@@ -106,7 +97,7 @@ def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
 # ---------------------------------------------------------------------------- data, noise, options
 
 
-def test_the_digest_of_the_data_depends_on_numbers_alone(runs: tuple[Run, ...]) -> None:
+def test_the_digest_of_the_data_depends_on_numbers_alone(runs: tuple[engine.Run, ...]) -> None:
     renamed = tuple(replace(run, name=f"other {i}") for i, run in enumerate(reversed(runs)))
     assert data_digest(renamed) == data_digest(runs)
     changed = replace(runs[0], losses=runs[0].losses + 1e-12)
@@ -114,7 +105,9 @@ def test_the_digest_of_the_data_depends_on_numbers_alone(runs: tuple[Run, ...]) 
     assert data_digest(runs[1:]) != data_digest(runs)
 
 
-def test_the_page_has_the_digest_and_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
+def test_the_page_has_the_digest_and_the_noise(
+    laws: engine.Laws, runs: tuple[engine.Run, ...]
+) -> None:
     facts = fit_facts(laws, runs, "1.2.3")
     assert facts["data"] == f"sha256:{data_digest(runs)}"
     assert "nats per evaluation" in facts["noise"]
@@ -130,7 +123,7 @@ def test_the_page_has_the_digest_and_the_noise(laws: Laws, runs: tuple[Run, ...]
 
 
 def test_an_arrow_leads_from_the_run_from_scratch_to_the_continued_run(
-    laws: Laws, answer: Prediction
+    laws: engine.Laws, answer: engine.Prediction
 ) -> None:
     """Learning rate times the root of the share, batch size times two less it."""
     assert answer.cpt_flops is not None
@@ -148,12 +141,14 @@ def test_an_arrow_leads_from_the_run_from_scratch_to_the_continued_run(
         assert own == pytest.approx(factor * scratch, rel=0.01)
 
 
-def test_a_run_from_scratch_has_no_arrow(laws: Laws) -> None:
+def test_a_run_from_scratch_has_no_arrow(laws: engine.Laws) -> None:
     assert labels(laws, answered(laws, total_flops=5e19, params=1e9)) == ([], [])
     assert labels(laws, answered(laws, **ASKED, composition="Paper")) == ([], [])
 
 
-def test_the_known_optimum_is_marked_at_the_answer(laws: Laws, answer: Prediction) -> None:
+def test_the_known_optimum_is_marked_at_the_answer(
+    laws: engine.Laws, answer: engine.Prediction
+) -> None:
     figure = plot_laws(laws, answer, initial_loss=2.75, known_optimum=(2.89e-4, 175))
     assert answer.target_loss is not None
     for axes, value in zip(figure.axes, (2.89e-4, 175), strict=False):
@@ -163,12 +158,12 @@ def test_the_known_optimum_is_marked_at_the_answer(laws: Laws, answer: Predictio
 
 
 def test_estimates_that_differ_by_more_than_their_intervals_are_a_caveat(
-    laws: Laws, runs: tuple[Run, ...], answer: Prediction
+    laws: engine.Laws, runs: tuple[engine.Run, ...], answer: engine.Prediction
 ) -> None:
     assert disagreements(laws, answer) == ()
     band = band_at(laws, laws.learning_rate, answer)
     assert band is not None
-    far = Interval(4 * band[1], 3 * band[1], 5 * band[1])
+    far = engine.Interval(4 * band[1], 3 * band[1], 5 * band[1])
     moved = replace(answer.variants["paper"], learning_rate=far)
     outside = replace(answer, variants={**answer.variants, "paper": moved}, route="surface")
     (sentence,) = disagreements(laws, outside)
@@ -179,7 +174,7 @@ def test_estimates_that_differ_by_more_than_their_intervals_are_a_caveat(
 
 
 def test_what_speaks_against_an_answer_comes_before_what_was_done_to_it(
-    laws: Laws, answer: Prediction
+    laws: engine.Laws, answer: engine.Prediction
 ) -> None:
     """The page shows three caveats."""
     done = ("Adjusted for continued training", "The intervals also cover")
@@ -190,21 +185,21 @@ def test_what_speaks_against_an_answer_comes_before_what_was_done_to_it(
     assert high.warnings[0].startswith("The initial loss")
 
 
-def test_of_the_papers_composition_the_answer_itself_is_compared(laws: Laws) -> None:
+def test_of_the_papers_composition_the_answer_itself_is_compared(laws: engine.Laws) -> None:
     paper = answered(laws, **ASKED, composition="Paper")
     far = paper.learning_rate.value * 8
-    moved = replace(paper, learning_rate=Interval(far, far / 1.5, far * 1.5))
+    moved = replace(paper, learning_rate=engine.Interval(far, far / 1.5, far * 1.5))
     assert len(disagreements(laws, moved)) == len(disagreements(laws, paper)) + 1
 
 
 def test_a_batch_size_that_was_given_is_not_measured_by_the_band(
-    laws: Laws, at_64: Prediction
+    laws: engine.Laws, at_64: engine.Prediction
 ) -> None:
     assert not [s for s in disagreements(laws, at_64) if "batch size of" in s]
     assert labels(laws, at_64)[1] == ["batch size given"]
 
 
-def labels(laws: Laws, answer: Prediction) -> tuple[list[str], list[str]]:
+def labels(laws: engine.Laws, answer: engine.Prediction) -> tuple[list[str], list[str]]:
     """The words beside the stars of learning rate and batch size."""
     axes = plot_laws(laws, answer, initial_loss=2.75).axes
     return words_in(axes[0]), words_in(axes[1])
@@ -222,10 +217,10 @@ def words_in(axes: Axes) -> list[str]:
     ],
 )
 def test_the_labels_of_the_computes_do_not_overlap(
-    laws: Laws, answer: Prediction, ratio: float
+    laws: engine.Laws, answer: engine.Prediction, ratio: float
 ) -> None:
     total = answer.total_flops.value
-    before = Interval(total / ratio, total / ratio / 1.1, total / ratio * 1.1)
+    before = engine.Interval(total / ratio, total / ratio / 1.1, total / ratio * 1.1)
     curve = laws.loss_compute.curve
     assert curve is not None
     start = float(curve.loss(np.log(before.value)))
@@ -243,7 +238,7 @@ def test_the_labels_of_the_computes_do_not_overlap(
 
 
 def test_below_each_size_its_runs_are_shown_as_loss_minus_the_best(
-    laws: Laws, runs: tuple[Run, ...]
+    laws: engine.Laws, runs: tuple[engine.Run, ...]
 ) -> None:
     figure = plot_trajectories(laws, runs)
     lower = [axes for axes in figure.axes if axes.get_ylabel().startswith("loss minus the best")]
@@ -256,7 +251,7 @@ def test_below_each_size_its_runs_are_shown_as_loss_minus_the_best(
         assert axes.get_ylim()[1] > 3 * (laws.surface.residual_rms or 0.0)
 
 
-def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[Run, ...]) -> None:
+def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[engine.Run, ...]) -> None:
     """A longer run does not make shorter ones worse, and what nobody else reached is the best."""
     short, long = runs[0], runs[1]
     short = replace(short, tokens=short.tokens[:5], losses=short.losses[:5] - 0.5)
@@ -289,10 +284,10 @@ def test_the_best_of_many_different_tokens_is_off_by_less_than_the_noise() -> No
         assert found == pytest.approx(exact, abs=2e-4)
 
 
-def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
+def test_the_legend_names_the_noise(laws: engine.Laws, runs: tuple[engine.Run, ...]) -> None:
     words = [text.get_text() for text in plot_trajectories(laws, runs).legends[0].get_texts()]
     assert any(re.fullmatch(r"residual of the surface, [\d.e-]+ nats", word) for word in words)
-    measured = replace(laws, run_noise=RunNoise(4 * 0.0021**2, 4))
+    measured = replace(laws, run_noise=engine.RunNoise(4 * 0.0021**2, 4))
     words = [text.get_text() for text in plot_trajectories(measured, runs).legends[0].get_texts()]
     assert "noise between seeds, 0.0021 nats" in words
     facts = fit_facts(measured, runs, "1")
@@ -305,7 +300,7 @@ def test_nine_runs_of_a_size_are_drawn_strongly_and_the_others_in_grey(count: in
     """Two thousand lines hide the few that decide."""
     rates = tuple(np.geomspace(1.25e-4, 2e-3, count))
     many = synthetic_runs(sizes=(30e6,), rates=rates, evaluations=8)
-    figure = plot_trajectories(fit_laws(()), many)
+    figure = plot_trajectories(engine.fit_laws(()), many)
     for axes in figure.axes[:2]:
         lines = [line for line in axes.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]
         assert len(lines) == len(many) == 5 * count

@@ -11,16 +11,8 @@ import pyarrow.parquet
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from isoloss import tables
 from isoloss.errors import BadInput
-from isoloss.tables import (
-    OPTIONAL,
-    REQUIRED,
-    BadTable,
-    RunTable,
-    naming_of,
-    parse_table,
-    read_tables,
-)
 from isoloss.tables.known_names import NAMES
 from tests.support.tables import HEADER, as_csv, good_rows
 
@@ -55,7 +47,9 @@ SHAPES = (
 )
 """Columns by which exports are told apart."""
 COLUMNS = st.one_of(
-    st.sampled_from(sorted(NAMES)), st.sampled_from((*SHAPES, *OPTIONAL)), st.text(max_size=4)
+    st.sampled_from(sorted(NAMES)),
+    st.sampled_from((*SHAPES, *tables.OPTIONAL)),
+    st.text(max_size=4),
 )
 TABLES = st.lists(COLUMNS, min_size=1, max_size=9).flatmap(
     lambda header: st.tuples(
@@ -86,17 +80,17 @@ EXPRESSIONS = st.one_of(
     st.text(max_size=12),
     st.text("stepolk*/+-()'\"1e. ", max_size=16),
 )
-OPTIONS = st.dictionaries(st.sampled_from((*REQUIRED, "seed")), EXPRESSIONS, max_size=4)
+OPTIONS = st.dictionaries(st.sampled_from((*tables.REQUIRED, "seed")), EXPRESSIONS, max_size=4)
 
 
-def check(read: Callable[[], RunTable]) -> BadInput | None:
+def check(read: Callable[[], tables.RunTable]) -> BadInput | None:
     """The error, or None: usable runs."""
     try:
-        found: RunTable | BadInput = read()
+        found: tables.RunTable | BadInput = read()
     except BadInput as error:
         found = error
     if isinstance(found, BadInput):
-        assert not isinstance(found, BadTable) or found.source in str(found)
+        assert not isinstance(found, tables.BadTable) or found.source in str(found)
         return found
     for run in found.runs:
         assert run.tokens.size == run.losses.size
@@ -121,8 +115,8 @@ def utf8(text: str) -> str:
 def test_one_bad_cell(row: int, column: int, text: str) -> None:
     rows = good_rows()
     rows[row][column] = utf8(text)
-    error = check(lambda: parse_table(as_csv(rows), "runs.csv"))
-    assert error is None or (isinstance(error, BadTable) and error.row and error.column)
+    error = check(lambda: tables.parse_table(as_csv(rows), "runs.csv"))
+    assert error is None or (isinstance(error, tables.BadTable) and error.row and error.column)
 
 
 @given(TABLES, OPTIONS)
@@ -133,7 +127,9 @@ def test_any_csv_with_any_options(
 ) -> None:
     header, rows = ([utf8(cell) for cell in table[0]], [list(map(utf8, row)) for row in table[1]])
     content = as_csv(rows, header)
-    check(lambda: parse_table(content, "run-a-tag-eval_loss.csv", naming_of(options)))
+    check(
+        lambda: tables.parse_table(content, "run-a-tag-eval_loss.csv", tables.naming_of(options))
+    )
 
 
 @given(TABLES, OPTIONS, st.booleans())
@@ -144,7 +140,7 @@ def test_any_list_of_rows_with_any_settings(
     header, rows = table
     listed = [dict(zip(header, row, strict=True)) for row in rows] or [{}]
     other = listed if own else [{"Name": "a", "params": 1e8, "batch_size": None, "lr": math.nan}]
-    check(lambda: read_tables([listed], naming_of(options, other)))
+    check(lambda: tables.read_tables([listed], tables.naming_of(options, other)))
 
 
 @given(
@@ -160,7 +156,7 @@ def test_a_good_log_with_other_cells_and_names(
     rows = [
         [utf8(cells.get((i, j), cell)) for j, cell in enumerate(row)] for i, row in enumerate(ROWS)
     ]
-    check(lambda: parse_table(as_csv(rows, header), "a.csv", naming_of(options)))
+    check(lambda: tables.parse_table(as_csv(rows, header), "a.csv", tables.naming_of(options)))
 
 
 @given(st.binary(max_size=300), st.sampled_from(["runs.csv", "runs.csv.gz", "runs.parquet"]))
@@ -169,7 +165,7 @@ def test_a_good_log_with_other_cells_and_names(
 @example(b'"run', "runs.csv")
 @example(b"\xef\xbb\xbfrun\x00", "runs.csv")
 def test_any_bytes(content: bytes, source: str) -> None:
-    check(lambda: parse_table(content, source))
+    check(lambda: tables.parse_table(content, source))
 
 
 @given(st.data())
@@ -180,7 +176,7 @@ def test_damaged_parquet(data: st.DataObject) -> None:
     content = bytearray(parquet(columns))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    check(lambda: parse_table(bytes(content), "runs.parquet"))
+    check(lambda: tables.parse_table(bytes(content), "runs.parquet"))
 
 
 @given(TABLES)
@@ -190,7 +186,7 @@ def test_any_parquet_of_text(table: tuple[list[str], list[list[str]]]) -> None:
     content = parquet(
         {utf8(name): [utf8(row[i]) for row in rows] for i, name in enumerate(header)}
     )
-    check(lambda: parse_table(content, "a.parquet"))
+    check(lambda: tables.parse_table(content, "a.parquet"))
 
 
 @given(
@@ -208,8 +204,8 @@ def test_any_parquet_of_text(table: tuple[list[str], list[list[str]]]) -> None:
 def test_parquet_columns_of_other_types(tokens: Any) -> None:
     columns = dict(zip(HEADER, map(list, zip(*good_rows(), strict=True)), strict=True))
     content = parquet({**columns, "tokens": tokens})
-    error = check(lambda: parse_table(content, "runs.parquet"))
-    assert isinstance(error, BadTable)
+    error = check(lambda: tables.parse_table(content, "runs.parquet"))
+    assert isinstance(error, tables.BadTable)
     assert (error.row, error.column) == (1, "tokens")
 
 
@@ -225,7 +221,7 @@ KEYS = st.sampled_from(["log_history", "step", "eval_loss", "loss", "learning_ra
 )
 @settings(max_examples=200)
 def test_any_json_as_a_log_of_the_trainer(content: Any) -> None:
-    naming = naming_of({"params": "1e8"})
+    naming = tables.naming_of({"params": "1e8"})
     for each in (content, {"log_history": content}):
         text = json.dumps(each).encode()
-        check(lambda text=text: parse_table(text, "a/trainer_state.json", naming))
+        check(lambda text=text: tables.parse_table(text, "a/trainer_state.json", naming))

@@ -1,7 +1,6 @@
 """Every call of cluster.py and jobs.py against a real API server, with the operator's own rights."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from isoloss_operator.cluster.client import (
     CONFIG_MAP,
     FIELD_MANAGER,
     JOB,
-    LEASE,
     PAGE,
     PREDICTION,
     SWEEP,
@@ -39,7 +37,6 @@ from isoloss_operator.decide.plans import (
     JobExpiry,
     JobRequest,
 )
-from isoloss_operator.process.leader import Elector, Terms
 from isoloss_operator.settings import Settings
 from tests.isoloss_operator.cluster.test_manifests import PREPARE
 from tests.support.cluster import wait_until
@@ -301,35 +298,6 @@ def test_once_stopped_nothing_is_sent(cluster: Cluster, owner: Owner) -> None:
     cluster.stop()
     with pytest.raises(Unavailable, match="no longer leads"):
         cluster.get(SWEEP, owner.namespace, owner.name)
-
-
-def test_a_real_lease_has_one_leader_and_passes_on_when_it_leaves(
-    cluster: Cluster, user: User
-) -> None:
-    terms = Terms(lease=30, deadline=20, period=0.05)
-    electors = [Elector(cluster, user.namespace, NAME, name, terms) for name in ("a", "b", "c")]
-    leading: list[Elector] = []
-    threads = [
-        threading.Thread(target=lambda e=e: leading.append(e) if e.acquire() else None)  # type: ignore[misc]
-        for e in electors
-    ]
-    for thread in threads:
-        thread.start()
-    for turn in range(1, 4):
-        deadline = threading.Event()
-        for _ in range(100):
-            if len(leading) == turn or deadline.wait(0.1):
-                break
-        assert sum(elector.is_leader for elector in electors) == 1
-        leading[-1].stop()
-    for thread in threads:
-        thread.join(5)
-    lease = cluster.get(LEASE, user.namespace, NAME)
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == ""
-    epochs = [elector.epoch for elector in leading]
-    assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
-    assert lease["spec"]["leaseTransitions"] == epochs[-1]
 
 
 def test_calls_are_counted_by_status(

@@ -11,6 +11,7 @@ import pytest
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.reading import timestamp
 from isoloss_contract.records import Outcome, ParameterCounts
+from isoloss_operator.decide import jobs
 from isoloss_operator.decide.attempts import (
     after_failure,
     charges,
@@ -20,29 +21,20 @@ from isoloss_operator.decide.attempts import (
     settled,
     unusable,
 )
-from isoloss_operator.decide.jobs import (
-    DELAYS,
-    OTHERS,
-    UNCHARGED,
-    Failure,
-    FailureClass,
-    delay_seconds,
-    not_before,
-)
 from tests.support.builders import NOW, job, points, result, sweep_spec
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
 POINT = points()[0]
-F = FailureClass
+F = jobs.FailureClass
 
 
 def after(
-    attempts: Attempts, *failures: FailureClass, template: str = "t", **job_changes: object
+    attempts: Attempts, *failures: jobs.FailureClass, template: str = "t", **job_changes: object
 ) -> Attempts:
     """The attempts after these failures, one Job each."""
     for failure in failures:
         ended = job(POINT, attempt=attempts.ended + 1, **job_changes)
-        reported = Failure(failure, "words")
+        reported = jobs.Failure(failure, "words")
         attempts = after_failure(attempts, ended, reported, template=template, now=NOW, halvable=3)
     return attempts
 
@@ -51,7 +43,7 @@ def test_a_job_seen_twice_is_recorded_once() -> None:
     """Attempts are numbered: what ended stays ended."""
     once = after(Attempts(), F.CRASHED)
     again = after_failure(
-        once, job(POINT, attempt=1), Failure(F.CRASHED, ""), template="t", now=NOW
+        once, job(POINT, attempt=1), jobs.Failure(F.CRASHED, ""), template="t", now=NOW
     )
     assert again is once
 
@@ -59,7 +51,7 @@ def test_a_job_seen_twice_is_recorded_once() -> None:
 def test_a_pass_that_is_repeated_records_the_same_end_again() -> None:
     """As long as a store does not take the ledger: its digest is in the status, which was written anew each time."""
     crashed = job(POINT, failed=True, ended=NOW - timedelta(seconds=5))
-    failure = Failure(F.CRASHED, "words")
+    failure = jobs.Failure(F.CRASHED, "words")
     first, again = (
         after_failure(Attempts(), crashed, failure, template="t", now=NOW + timedelta(seconds=s))
         for s in (0, 30)
@@ -83,7 +75,7 @@ def test_an_end_that_the_api_server_does_not_know_is_when_it_was_seen(
     changes: dict[str, Any],
 ) -> None:
     seen = job(POINT, **changes)
-    found = after_failure(Attempts(), seen, Failure(F.CRASHED, ""), template="t", now=NOW)
+    found = after_failure(Attempts(), seen, jobs.Failure(F.CRASHED, ""), template="t", now=NOW)
     assert found.last_ended_at == timestamp(NOW)
 
 
@@ -115,7 +107,7 @@ def test_only_the_last_failures_keep_their_messages() -> None:
     ],
 )
 def test_what_is_not_the_points_fault_is_charged_once_it_has_happened_so_often_in_a_row(
-    kind: FailureClass, free: int, charged: str
+    kind: jobs.FailureClass, free: int, charged: str
 ) -> None:
     """Outages on the way cost no retry, however many in weeks of training; an image that no runtime can start looks like a
     broken node."""
@@ -138,7 +130,7 @@ def test_a_pod_that_vanishes_is_charged_the_twenty_first_time() -> None:
 
 def test_the_last_failure_of_a_node_keeps_its_words_and_its_delay() -> None:
     attempts = after(Attempts(), *[F.NODE_FAILURE] * 10)
-    assert (attempts.last_message, delay_seconds(attempts)) == ("words", 600.0)
+    assert (attempts.last_message, jobs.delay_seconds(attempts)) == ("words", 600.0)
 
 
 def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
@@ -171,24 +163,24 @@ def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
     ],
 )
 def test_delays_grow_with_repetition_and_are_bounded(
-    failures: list[FailureClass], seconds: float
+    failures: list[jobs.FailureClass], seconds: float
 ) -> None:
     """The table of operator/README.md."""
     attempts = after(Attempts(), *failures)
-    assert delay_seconds(attempts) == seconds
+    assert jobs.delay_seconds(attempts) == seconds
     expected = NOW + timedelta(seconds=seconds) if seconds else None
-    assert not_before(attempts, "t", NOW) == expected
+    assert jobs.not_before(attempts, "t", NOW) == expected
 
 
 def in_words(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 or seconds % 60 else f"{seconds / 60:.0f} min"
 
 
-def row(kind: FailureClass) -> tuple[str, ...]:
+def row(kind: jobs.FailureClass) -> tuple[str, ...]:
     """A row of the README's table."""
-    delay = DELAYS.get(kind, OTHERS)
+    delay = jobs.DELAYS.get(kind, jobs.OTHERS)
     delays = [in_words(delay.seconds(count)) for count in (1, 2, 3, 1000)]
-    return str(kind), "no" if kind in UNCHARGED else "yes", *delays
+    return str(kind), "no" if kind in jobs.UNCHARGED else "yes", *delays
 
 
 def test_the_delay_table_in_the_readme_is_the_operators() -> None:
@@ -197,23 +189,23 @@ def test_the_delay_table_in_the_readme_is_the_operators() -> None:
     found = re.findall(
         r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE
     )
-    assert found == [row(kind) for kind in FailureClass]
+    assert found == [row(kind) for kind in jobs.FailureClass]
 
 
 def test_a_changed_template_ends_the_wait_for_what_failed_under_the_former_one() -> None:
     """Whoever changed it fixed something; an interruption had nothing to do with it."""
     crashed = after(Attempts(), *[F.CRASHED] * 3)
-    assert not_before(crashed, "t", NOW) is not None
-    assert not_before(crashed, "fixed", NOW) is None
+    assert jobs.not_before(crashed, "t", NOW) is not None
+    assert jobs.not_before(crashed, "fixed", NOW) is None
     interrupted = after(Attempts(), *[F.INTERRUPTED] * 3)
-    assert not_before(interrupted, "fixed", NOW) is not None
+    assert jobs.not_before(interrupted, "fixed", NOW) is not None
 
 
 def test_an_attempt_that_ended_in_the_future_delays_nothing() -> None:
     """A former leader's clock was three hours ahead: its points must not wait three hours."""
     attempts = after(Attempts(), *[F.CRASHED] * 3)
-    assert not_before(attempts, "t", NOW - timedelta(hours=3)) is None
-    assert not_before(attempts, "t", NOW - timedelta(seconds=5)) is not None
+    assert jobs.not_before(attempts, "t", NOW - timedelta(hours=3)) is None
+    assert jobs.not_before(attempts, "t", NOW - timedelta(seconds=5)) is not None
 
 
 def test_retries_are_tries_after_the_first() -> None:

@@ -12,16 +12,7 @@ from isoloss.design import Target
 from isoloss.laws import Prediction, PredictionQuery, fit_laws, predict
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
-from isoloss_contract.ledger import (
-    BUDGET_SPENT,
-    NOT_CHOSEN,
-    AddedPoint,
-    Intent,
-    IntentAction,
-    PointRecord,
-    PointState,
-    Spend,
-)
+from isoloss_contract import ledger
 from isoloss_operator.commands.costs import planned
 from isoloss_operator.decide.choose import ENDINGS
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
@@ -29,25 +20,15 @@ from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
-from tests.support.builders import (
-    after,
-    condition,
-    job,
-    ledger_of,
-    observed,
-    parsed,
-    points,
-    result,
-    sweep_spec,
-)
+from tests.support import builders
 from tests.support.chance import Chance
 from tests.support.models import example_model
 from tests.support.search_simulator import NO_GRID, SearchSimulator, searched_spec
 from tests.support.sweep_worlds import SEQUENTIAL, chosen, known
 from tests.support.synthetic_trainer import optimum
 
-SPEC = sweep_spec(search=SEQUENTIAL)
-POINTS = points(SPEC)
+SPEC = builders.sweep_spec(search=SEQUENTIAL)
+POINTS = builders.points(SPEC)
 FIRST, SECOND = POINTS[:2]
 RUNG = round(0.3 * FIRST.proxy.tokens)
 PASSES = 400
@@ -76,27 +57,27 @@ def answered(
 
 def begun(spec: Mapping[str, Any] = SPEC, **changes: Any) -> ObservedSweep:
     """A sweep whose ledger knows its points."""
-    return known(observed(spec), **changes)
+    return known(builders.observed(spec), **changes)
 
 
 def at_first_rung() -> ObservedSweep:
     """Two points came to the first rung."""
     world = known(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
-    found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
+    found = {p.key: builders.result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
     return known(replace(world, results=found))
 
 
 def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
     """The world in which an attempt of the first point cost so much."""
     dear = tuple(
-        replace(r, spent=Spend(flops)) if r.key == FIRST.key else r
-        for r in ledger_of(world).points
+        replace(r, spent=ledger.Spend(flops)) if r.key == FIRST.key else r
+        for r in builders.ledger_of(world).points
     )
-    return replace(world, ledger=ledger_of(world).replace(points=dear))
+    return replace(world, ledger=builders.ledger_of(world).replace(points=dear))
 
 
-def records(world: ObservedSweep) -> dict[str, PointRecord]:
-    return {record.name: record for record in ledger_of(world).points}
+def records(world: ObservedSweep) -> dict[str, ledger.PointRecord]:
+    return {record.name: record for record in builders.ledger_of(world).points}
 
 
 def started(plan: SweepPlan) -> dict[str, int]:
@@ -109,15 +90,15 @@ def test_chosen_points_train_to_their_rung_and_no_farther() -> None:
     deciding = decide_sweep(world)
     assert not deciding.create, "the ledger has it first"
     assert deciding.requeue_after == 0.0
-    plan = decide_sweep(after(world, deciding))
+    plan = decide_sweep(builders.after(world, deciding))
     assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
-    assert condition(plan, "Ready")[1] == "Training"
+    assert builders.condition(plan, "Ready")[1] == "Training"
     assert [event.reason for event in deciding.events if event.reason == "SearchStep"]
 
 
 def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
     world = at_first_rung()
-    assert records(world)[FIRST.name].state is PointState.SUCCEEDED
+    assert records(world)[FIRST.name].state is ledger.PointState.SUCCEEDED
     assert not decide_sweep(world).create
     more = answered(world, decision(FIRST, tokens=FIRST.proxy.tokens, reason="CompletesLaws"))
     plan = decide_sweep(known(more))
@@ -147,7 +128,7 @@ def test_a_step_says_what_it_chose_what_that_costs_and_saves_until_the_next() ->
     assert [event.message for event in plan.events if event.reason == "SearchStep"] == [says]
     assert plan.status.search is not None
     assert plan.status.search.message == says
-    later = decide_sweep(after(world, plan))
+    later = decide_sweep(builders.after(world, plan))
     assert later.status.search is not None
     assert later.status.search.message == says
     assert "SearchStep" not in [event.reason for event in later.events]
@@ -156,7 +137,7 @@ def test_a_step_says_what_it_chose_what_that_costs_and_saves_until_the_next() ->
 def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> None:
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
     world = known(answered(at_first_rung(), beyond))
-    (added,) = ledger_of(world).additions
+    (added,) = builders.ledger_of(world).additions
     assert (added.batch_size, added.reason) == (32, "BeyondEdge")
     plan = decide_sweep(world)
     assert list(started(plan).values()) == [RUNG]
@@ -169,10 +150,12 @@ def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> Non
 def test_an_added_point_that_the_grid_comes_to_hold_counts_as_planned() -> None:
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
     world = known(answered(at_first_rung(), beyond))
-    wider = sweep_spec(search=SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]})
-    plan = decide_sweep(replace(world, spec=parsed(wider), generation=2))
+    wider = builders.sweep_spec(
+        search=SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]}
+    )
+    plan = decide_sweep(replace(world, spec=builders.parsed(wider), generation=2))
     assert float(plan.status.planned_flops) == pytest.approx(
-        sum(point.flops for point in points(wider)), rel=1e-5
+        sum(point.flops for point in builders.points(wider)), rel=1e-5
     )
 
 
@@ -182,7 +165,7 @@ def test_the_end_of_the_search_ends_the_sweep_and_says_why_and_what_the_next_poi
     figures = {"next_flops": 3.1e18, "next_saves": 9e17}
     world = answered(at_first_rung(), ended="NotWorthItsCost", **figures)
     plan = decide_sweep(world)
-    status, reason, message = condition(plan, "Progressing")
+    status, reason, message = builders.condition(plan, "Progressing")
     assert (status, reason) == ("False", "Finished")
     assert re.sub(r"\([\d.e]+ acc", "(1 acc", message) == (
         "The search is over (NotWorthItsCost): the next best point would cost 3.1e18 FLOPs (1 accelerator hours) and save "
@@ -198,7 +181,7 @@ def test_the_end_of_the_search_ends_the_sweep_and_says_why_and_what_the_next_poi
     assert plan.fit is None
     told = [event.message for event in plan.events if event.reason == "SearchStep"]
     assert told == [search.message] == [message]
-    assert not decide_sweep(after(world, plan)).events, "it is told once"
+    assert not decide_sweep(builders.after(world, plan)).events, "it is told once"
 
 
 def test_the_search_is_told_its_target_its_jobs_and_from_where_runs_compare() -> None:
@@ -209,13 +192,13 @@ def test_the_search_is_told_its_target_its_jobs_and_from_where_runs_compare() ->
     unplaced = asked(begun(UNPLACED)).search
     assert unplaced is not None
     assert unplaced.options.max_added_points == 12, "each size without a grid may be extended"
-    assert plain.sizes[0].first_tokens == 2 * parsed(SPEC).evaluation.first_tokens  # type: ignore[union-attr]
+    assert plain.sizes[0].first_tokens == 2 * builders.parsed(SPEC).evaluation.first_tokens  # type: ignore[union-attr]
     asks = {"target": {"parameters": 10**9, "tokens": 10**11}, **SEQUENTIAL}
-    found = asked(begun(sweep_spec(search=asks, parallelism=20))).search
+    found = asked(begun(builders.sweep_spec(search=asks, parallelism=20))).search
     assert found is not None
     assert (found.options.target, found.options.jobs) == (Target(10**9, 10**11), 20)
     late = {**SPEC["evaluation"], "firstTokens": FIRST.proxy.tokens - 1}
-    late_search = asked(begun(sweep_spec(search=SEQUENTIAL, evaluation=late))).search
+    late_search = asked(begun(builders.sweep_spec(search=SEQUENTIAL, evaluation=late))).search
     assert late_search is not None
     assert late_search.sizes[0].first_tokens == FIRST.proxy.tokens, "at their ends, if not before"
 
@@ -231,52 +214,54 @@ def test_an_answer_to_another_question_changes_nothing() -> None:
 
 def test_exhaustive_finishes_what_was_paused_or_never_chosen() -> None:
     world = at_first_rung()
-    spec = sweep_spec(parallelism=20)
-    switched = replace(world, spec=parsed(spec), generation=2)
+    spec = builders.sweep_spec(parallelism=20)
+    switched = replace(world, spec=builders.parsed(spec), generation=2)
     plan = decide_sweep(switched)
     assert started(plan) == {point.key: point.proxy.tokens for point in POINTS}
     assert plan.status.search is None
-    assert all(r.intent == Intent() for r in records(after(switched, plan)).values())
+    assert all(
+        r.intent == ledger.Intent() for r in records(builders.after(switched, plan)).values()
+    )
 
 
 def test_a_switch_to_sequential_stops_what_runs_and_keeps_what_is_done() -> None:
-    first = known(observed(results={FIRST.key: result(FIRST)}), results={})
-    running = replace(first, jobs=(job(SECOND),))
-    switched = replace(running, spec=parsed(SPEC), generation=2)
+    first = known(builders.observed(results={FIRST.key: builders.result(FIRST)}), results={})
+    running = replace(first, jobs=(builders.job(SECOND),))
+    switched = replace(running, spec=builders.parsed(SPEC), generation=2)
     plan = decide_sweep(switched)
-    assert [deletion.name for deletion in plan.delete] == [job(SECOND).name]
-    left = records(after(switched, plan))
+    assert [deletion.name for deletion in plan.delete] == [builders.job(SECOND).name]
+    left = records(builders.after(switched, plan))
     assert left[FIRST.name].trained_for == FIRST.proxy.tokens
-    assert asked(known(after(switched, plan), jobs=())).search is not None
+    assert asked(known(builders.after(switched, plan), jobs=())).search is not None
 
 
 def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> None:
     chosen = known(answered(begun(), decision(FIRST), decision(SECOND)))
-    small = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
-    spent = replace(with_cost(replace(chosen, status={}), 1e15), spec=parsed(small))
+    small = builders.sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
+    spent = replace(with_cost(replace(chosen, status={}), 1e15), spec=builders.parsed(small))
     paused = known(spent)
-    assert records(paused)[SECOND.name].intent == Intent(
-        IntentAction.PAUSE, RUNG, "BudgetExhausted"
+    assert records(paused)[SECOND.name].intent == ledger.Intent(
+        ledger.IntentAction.PAUSE, RUNG, "BudgetExhausted"
     )
-    assert condition(decide_sweep(paused), "Progressing")[1] == "BudgetExhausted"
-    large = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e20"})
-    raised = replace(paused, spec=parsed(large), generation=2)
+    assert builders.condition(decide_sweep(paused), "Progressing")[1] == "BudgetExhausted"
+    large = builders.sweep_spec(search=SEQUENTIAL, budget={"flops": "1e20"})
+    raised = replace(paused, spec=builders.parsed(large), generation=2)
     plan = decide_sweep(raised)
     assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
-    goes_on = Intent(IntentAction.RUN, RUNG, "BudgetRaised")
-    assert records(after(raised, plan))[SECOND.name].intent == goes_on
+    goes_on = ledger.Intent(ledger.IntentAction.RUN, RUNG, "BudgetRaised")
+    assert records(builders.after(raised, plan))[SECOND.name].intent == goes_on
 
 
 def test_a_search_that_a_lowered_budget_ends_says_so_until_it_is_raised() -> None:
     """Every chosen point came as far as it was to: nothing is unaffordable, and nothing more is chosen."""
-    lowered = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
+    lowered = builders.sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
     dear = with_cost(at_first_rung(), 1e15)
-    world = known(replace(dear, spec=parsed(lowered), generation=2))
+    world = known(replace(dear, spec=builders.parsed(lowered), generation=2))
     plan = decide_sweep(world)
     assert plan.status.search is not None
     assert plan.status.search.ended == "BudgetExhausted"
-    assert condition(plan, "Progressing")[:2] == ("False", "BudgetExhausted")
-    again = decide_sweep(replace(world, spec=parsed(SPEC), generation=3))
+    assert builders.condition(plan, "Progressing")[:2] == ("False", "BudgetExhausted")
+    again = decide_sweep(replace(world, spec=builders.parsed(SPEC), generation=3))
     assert again.status.search is not None
     assert again.status.search.ended == ""
     assert again.fit is not None
@@ -286,12 +271,12 @@ def test_a_search_that_a_lowered_budget_ends_says_so_until_it_is_raised() -> Non
 def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_the_search() -> (
     None
 ):
-    found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in POINTS}
+    found = {p.key: builders.result(p, tokens=RUNG, wanted_tokens=RUNG) for p in POINTS}
     chosen = known(answered(begun(), *(decision(point) for point in POINTS)), fit=None)
     dear = with_cost(known(replace(chosen, results=found)), 1e15)
-    lowered = sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
-    plan = decide_sweep(replace(dear, spec=parsed(lowered), generation=2))
-    status, _, message = condition(plan, "Progressing")
+    lowered = builders.sweep_spec(search=SEQUENTIAL, budget={"flops": "1e14"})
+    plan = decide_sweep(replace(dear, spec=builders.parsed(lowered), generation=2))
+    status, _, message = builders.condition(plan, "Progressing")
     assert status == "False"
     assert "no further point fits into spec.budget" in message
 
@@ -319,8 +304,8 @@ def run_to_end(chance: Chance[SearchSimulator]) -> SearchSimulator:
     raise AssertionError(f"not over after {PASSES} passes")
 
 
-def wants(world: SearchSimulator) -> dict[str, tuple[Intent, str]]:
-    return {r.name: (r.intent, r.trajectory_sha256) for r in ledger_of(world).points}
+def wants(world: SearchSimulator) -> dict[str, tuple[ledger.Intent, str]]:
+    return {r.name: (r.intent, r.trajectory_sha256) for r in builders.ledger_of(world).points}
 
 
 @pytest.mark.parametrize("kills", [(2,), pytest.param((2, 3, 4, 5), marks=pytest.mark.whole)])
@@ -349,7 +334,7 @@ def test_a_budget_has_room_for_all_that_a_search_must_train_or_for_nothing(share
         ],
         "evaluation": {"firstTokens": 20_000},
     }
-    first = planned(parsed(searched_spec(**short, budget={"flops": "1"})))
+    first = planned(builders.parsed(searched_spec(**short, budget={"flops": "1"})))
     assert first.first_step is not None
     assert first.first_step.least_flops is not None
     budget = {"flops": f"{share * first.first_step.least_flops:.9e}".replace("+", "")}
@@ -373,29 +358,31 @@ def test_accelerator_hours_below_what_a_search_must_train_start_nothing() -> Non
     assert not world.trained
     told = {each["type"]: each["message"] for each in world.status["conditions"]}
     assert "accelerator hours: raise spec.budget above that" in told["Progressing"]
-    first = planned(parsed(searched_spec(**large))).first_step
+    first = planned(builders.parsed(searched_spec(**large))).first_step
     assert first is not None
     assert first.least_seconds is not None
     enough = {"acceleratorHours": round(first.least_seconds / 3600) + 1}
-    begun_with = planned(parsed(searched_spec(**{**large, "budget": enough}))).first_step
+    begun_with = planned(builders.parsed(searched_spec(**{**large, "budget": enough}))).first_step
     assert begun_with is not None
     assert begun_with.decisions
 
 
 # --------------------------------------------------------------------------------- without a grid
 
-UNPLACED = sweep_spec(**{**NO_GRID, "search": SEQUENTIAL})
+UNPLACED = builders.sweep_spec(**{**NO_GRID, "search": SEQUENTIAL})
 
 
 def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> None:
-    plan = decide_sweep(observed(UNPLACED))
+    plan = decide_sweep(builders.observed(UNPLACED))
     assert not plan.create
-    assert [each.source for each in ledger_of(plan).placements] == ["published:step-law"] * 2
-    assert len(ledger_of(plan).points) == 18
+    assert [each.source for each in builders.ledger_of(plan).placements] == [
+        "published:step-law"
+    ] * 2
+    assert len(builders.ledger_of(plan).points) == 18
     assert plan.status.search is not None
     first = plan.status.search.placed[0]
     assert (first.proxy, first.source) == ("small", "published:step-law")
-    places = {(f"{r.learning_rate:g}", r.batch_size) for r in ledger_of(plan).points[:9]}
+    places = {(f"{r.learning_rate:g}", r.batch_size) for r in builders.ledger_of(plan).points[:9]}
     assert places == {
         (f"{float(a):g}", b) for a in first.learning_rates for b in first.batch_sizes
     }
@@ -404,31 +391,31 @@ def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> 
 def test_a_size_that_was_renamed_goes_on_where_it_was() -> None:
     """Also with more tokens, and with the points that the search added to it."""
     world = begun(UNPLACED)
-    added = AddedPoint("small", 3, 1.7e-3, "ExtendGrid")
-    world = known(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
+    added = ledger.AddedPoint("small", 3, 1.7e-3, "ExtendGrid")
+    world = known(replace(world, ledger=builders.ledger_of(world).replace(additions=(added,))))
     small, large = UNPLACED["proxies"]
     renamed = [{**small, "name": "renamed", "tokens": 3 * small["tokens"]}, large]
-    after_ = known(replace(world, spec=parsed({**UNPLACED, "proxies": renamed})))
+    after_ = known(replace(world, spec=builders.parsed({**UNPLACED, "proxies": renamed})))
     assert keys(after_) == keys(world)
-    assert [a.proxy for a in ledger_of(after_).additions] == ["renamed"]
-    assert [p.proxy for p in ledger_of(after_).placements] == ["renamed", large["name"]]
-    assert ledger_of(after_).former_placements == ()
+    assert [a.proxy for a in builders.ledger_of(after_).additions] == ["renamed"]
+    assert [p.proxy for p in builders.ledger_of(after_).placements] == ["renamed", large["name"]]
+    assert builders.ledger_of(after_).former_placements == ()
 
 
 def test_a_size_that_returns_goes_on_where_it_was() -> None:
     """Removed, or given a grid, and put back with more tokens, for which the law has another optimum."""
     world = begun(UNPLACED)
     small, large = UNPLACED["proxies"]
-    without = known(replace(world, spec=parsed({**UNPLACED, "proxies": [large]})))
-    assert [p.proxy for p in ledger_of(without).former_placements] == [small["name"]]
+    without = known(replace(world, spec=builders.parsed({**UNPLACED, "proxies": [large]})))
+    assert [p.proxy for p in builders.ledger_of(without).former_placements] == [small["name"]]
     back = [{**small, "tokens": 3 * small["tokens"]}, large]
-    returned = known(replace(without, spec=parsed({**UNPLACED, "proxies": back})))
+    returned = known(replace(without, spec=builders.parsed({**UNPLACED, "proxies": back})))
     assert keys(returned) == keys(world)
 
 
 def keys(world: ObservedSweep) -> list[str]:
     """Of the points in planned order, which do not depend on the names of their sizes."""
-    return [record.key for record in ledger_of(world).points]
+    return [record.key for record in builders.ledger_of(world).points]
 
 
 def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it_is_killed() -> (
@@ -438,7 +425,9 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
     assert calm.status["search"]["ended"] == "NotWorthItsCost"
     laws = fit_laws(calm.runs())
     for name, tokens in (("small", 4e6), ("large", 8e6)):
-        (params,) = {r.flops_per_token / 6 for r in ledger_of(calm).points if r.proxy == name}
+        (params,) = {
+            r.flops_per_token / 6 for r in builders.ledger_of(calm).points if r.proxy == name
+        }
         rate, batch = optimum(params, tokens)
         query = PredictionQuery(total_flops=6 * params * tokens, params=params)
         found = predict(laws, query)
@@ -479,10 +468,10 @@ def test_a_search_whose_ledger_is_lost_ends_and_trains_no_token_twice(passes: in
 
 def test_what_is_trained_is_of_use_to_a_search_that_begins_as_tokens_are_raised() -> None:
     """It costs the search nothing, and points that it does not choose tell as much as before."""
-    found = {point.key: result(point) for point in POINTS}
-    world = known(observed(results=found), results={})
+    found = {point.key: builders.result(point) for point in POINTS}
+    world = known(builders.observed(results=found), results={})
     longer = [{**each, "tokens": 2 * each["tokens"]} for each in SPEC["proxies"]]
-    edited = parsed(sweep_spec(search=SEQUENTIAL, proxies=longer))
+    edited = builders.parsed(builders.sweep_spec(search=SEQUENTIAL, proxies=longer))
     request = asked(known(replace(world, spec=edited, generation=2)))
     assert request.search is not None
     assert {point.key for point in request.points} == found.keys()
@@ -490,10 +479,10 @@ def test_what_is_trained_is_of_use_to_a_search_that_begins_as_tokens_are_raised(
 
 
 def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begins() -> None:
-    begun_ = known(observed(sweep_spec(budget={"flops": "1e11"})))
+    begun_ = known(builders.observed(builders.sweep_spec(budget={"flops": "1e11"})))
     spent = known(with_cost(begun_, 1e12))
-    assert {r.intent.reason for r in records(spent).values()} == {BUDGET_SPENT}
-    searched = parsed(sweep_spec(search=SEQUENTIAL, budget={"flops": "9e15"}))
+    assert {r.intent.reason for r in records(spent).values()} == {ledger.BUDGET_SPENT}
+    searched = builders.parsed(builders.sweep_spec(search=SEQUENTIAL, budget={"flops": "9e15"}))
     plan = decide_sweep(replace(spent, spec=searched, generation=2))
     assert started(plan) == {}
-    assert {r.intent.reason for r in ledger_of(plan).points} == {NOT_CHOSEN}
+    assert {r.intent.reason for r in builders.ledger_of(plan).points} == {ledger.NOT_CHOSEN}
