@@ -214,9 +214,11 @@ class Columns:
         # Without a first rise, the schedule may have been higher before the first value that was logged.
         falling = [run for run in varying if rates[run][0] == peaks[run]]
         if falling:
+            # Without names, one warning does for files of one run each.
+            where = f" in {len(falling)} runs, such as {falling[0]}" if len(rates) > 1 else ""
             self.lookup.warn(
-                f"the learning rate ({found.label}) falls from its first value in {len(falling)} "
-                f"runs, such as {falling[0]}: if its peak came before, give it with --column learning_rate=NAME or --settings"
+                f"the learning rate ({found.label}) falls from its first value{where}: if its peak came before, give it with "
+                "--column learning_rate=NAME or --settings"
             )
         return peaks if varying else {}
 
@@ -295,8 +297,10 @@ class Columns:
                 value = expression.value(values, header)
             except (ZeroDivisionError, OverflowError) as error:
                 raise self.lookup.table.bad(
-                    index, expression.column, f"{expression.text}: {error}"
-                ) from None
+                    index,
+                    expression.column,
+                    f"{expression.text}: division by zero, or too large a number",
+                ) from error
             is_written = is_of_text and value is not None and math.isnan(value)
             cells.append("NaN" if is_written else value)
         # A column of ours in it may itself be an option's; its own line says which.

@@ -9,7 +9,7 @@ from isoloss import formatting
 from isoloss.laws import Array, Run
 from isoloss.usual import EVALUATION_NOISE
 
-LONGEST_DECAY = 0.75
+LONGEST_DECAY = 0.6
 """Share of a run's tokens after which an end begins."""
 COURSE, FEWEST = 2.0, 4
 """Factor in tokens, and evaluations at least, of the course before an end."""

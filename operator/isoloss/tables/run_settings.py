@@ -25,6 +25,9 @@ def settings_of_rows(
     if key is None:
         absent = next(run for run in wanted if run not in places[keys[0]])
         there = ", ".join(places[keys[0]])[:200]
+        if wide := [each for each in table.columns if each.partition(" - ")[0] in places[keys[0]]]:
+            message = f"columns are of one run each, such as {wide[0]}: a row for each run and evaluation is expected, with a column run"
+            raise BadTable(table.source, message, row=1)
         raise BadTable(
             settings.source,
             f"no row for run {absent!r} of {table.source}{near(absent, places[keys[0]])}; there are {there}",

@@ -29,6 +29,7 @@ def decayed(run: Run, nats: float, share: float) -> Run:
         (0.05, 1e-6, lambda at: True, "of 72 of 72 runs are 0.048 nats below"),
         (0.02, 0.1, lambda at: True, "nats below the course of their earlier ones (n30m-"),
         (0.05, 0.2, lambda at: at % 2 == 0, "of 36 of 72 runs are"),
+        (0.06, 0.35, lambda at: True, "of 72 of 72 runs are"),
         (0.05, 0.1, lambda at: at in (10, 40), "of 2 of 72 runs are"),
     ],
 )

@@ -746,6 +746,22 @@ def test_settings_that_are_not_those_of_the_runs_are_refused(
         read_with(changed(SETTINGS, **settings), columns, tmp_path)
 
 
+@pytest.mark.parametrize("metric", ["", " - eval/loss"])
+def test_a_table_with_a_column_for_each_run_is_named(metric: str, tmp_path: Path) -> None:
+    log = {"train/global_step": STEPS[:3], **{f"{run}{metric}": [3.4, 3.2, 3.0] for run in "ab"}}
+    (tmp_path / "settings.csv").write_bytes(content(SETTINGS))
+    naming = naming_of(settings=str(tmp_path / "settings.csv"))
+    with pytest.raises(BadTable, match=f"columns are of one run each, such as a{metric}"):
+        parse_table(content(log), "log.csv", naming)
+
+
+def test_files_of_one_run_each_say_alike_that_their_rates_fall() -> None:
+    falling: Columns = {"learning_rate": None, "train/learning_rate": [3e-4, 2e-4, 1e-4]}
+    one = {name: cells[:3] for name, cells in changed(run=["a"] * 6).items()}
+    (warning,) = read(changed(one, **falling)).warnings
+    assert "falls from its first value: if its peak came before" in warning
+
+
 def test_a_schedule_in_the_table_does_not_contradict_the_settings(tmp_path: Path) -> None:
     table = read_with(SETTINGS, {"learning_rate": RISING}, tmp_path)
     assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
