@@ -1,6 +1,7 @@
 """Settings of a checkpoint's config.json that change what its model computes, where transformers passes over them without a
 word: it then computes another model than the one that was trained."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -66,7 +67,7 @@ def has_effect(name: str, settings: Mapping[str, Any], sequence_length: int) -> 
 def unread(name: str, value: Any, kind: str) -> str:
     """The sentence about a setting with an effect that the models of type `kind` do not read."""
     return (
-        f"{name} is {value!r}, which transformers' model of type {kind} does not read: it would be another model than the one "
+        f"{name} is {json.dumps(value)}, which transformers' model of type {kind} does not read: it would be another model than the one "
         f"that was trained. Take {name} out if the model was trained without it, or correct model_type"
     )
 
@@ -92,7 +93,7 @@ def rope_contradiction(settings: Mapping[str, Any]) -> str | None:
     if _kind(parameters) and scaling:
         factors = parameters.get("factor"), scaling.get("factor")
         if _kind(parameters) != _kind(scaling) or factors[0] != factors[1]:
-            return f"rope_parameters is {parameters!r} and rope_scaling {scaling!r}: take out the one that is wrong"
+            return f"rope_parameters is {json.dumps(parameters)} and rope_scaling {json.dumps(scaling)}: take out the one that is wrong"
     return None
 
 

@@ -329,11 +329,32 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "NotACheckpoint"),
     "config in another encoding": (
         lambda f: (f / "config.json").write_bytes(b'{"model_type": "\xe9"}'),
-        r"config\.json: UnicodeDecodeError",
+        r"config\.json: no JSON, or not all of it: not UTF-8 at byte 16",
     ),
-    "config is a list": (lambda f: (f / "config.json").write_text("[1]"), r"json: TypeError"),
-    "config without a type": (lambda f: (f / "config.json").write_text("{}"), r"json: KeyError"),
-    "unknown model": (lambda f: _edit_config(f, model_type="no_such"), "NotACheckpoint"),
+    "config is a list": (
+        lambda f: (f / "config.json").write_text("[1]"),
+        r"json: names no model_type",
+    ),
+    "config without a type": (
+        lambda f: (f / "config.json").write_text("{}"),
+        r"json: names no model_type",
+    ),
+    "unknown model": (
+        lambda f: _edit_config(f, model_type="no_such"),
+        r"json: model_type is no_such, which transformers [\d.]+, the trainer's, does not have",
+    ),
+    "weights of another form": (
+        lambda f: (f / "model.safetensors").rename(f / "consolidated.safetensors"),
+        r"neither model\.safetensors nor .*: save_pretrained\(FOLDER\) writes one of them",
+    ),
+    "text for a number": (
+        lambda f: _edit_config(f, vocab_size="384"),
+        r"transformers cannot use it: Validation error for field 'vocab_size': Field 'vocab_size' expected",
+    ),
+    "a decoder made an encoder": (
+        lambda f: _edit_config(f, is_causal=False),
+        r"a model of type llama sees later tokens, since is_causal is false",
+    ),
     "not causal": (lambda f: _edit_config(f, model_type="vit"), "NotACheckpoint"),
     "remote code": (
         lambda f: _edit_config(f, model_type="new", auto_map={"AutoModel": "x.Y"}),

@@ -318,6 +318,26 @@ def test_a_tokenizer_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> N
     assert caught.value.code == "TokenizerNotLoadable"
 
 
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "in a sequence"])
+@pytest.mark.parametrize(("said", "refused"), [(True, True), (False, False), (None, False)])
+def test_files_that_differ_in_the_space_before_a_text_are_refused(
+    tmp_path: Path, within: bool, said: bool | None, refused: bool
+) -> None:
+    tokenizer = of_letters("".join(pre_tokenizers.ByteLevel.alphabet()))
+    splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splitter]) if within else splitter
+    folder = written(tmp_path / "tokenizer", tokenizer)
+    settings = {"eos_token": builders.END, "add_prefix_space": said}
+    (folder / OF_CONFIG).write_text(json.dumps(settings))
+    if not refused:
+        load_tokenizer(f"file://{folder}")
+        return
+    with pytest.raises(
+        BadData, match=r"add_prefix_space is true in tokenizer_config\.json and false"
+    ):
+        load_tokenizer(f"file://{folder}")
+
+
 def test_a_file_beside_the_tokenizer_that_is_no_json_is_refused_by_name(tmp_path: Path) -> None:
     """It was taken for absent, with the tokens that it names."""
     folder = written(tmp_path / "tokenizer", of_letters("ab"))

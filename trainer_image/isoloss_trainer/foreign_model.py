@@ -2,6 +2,7 @@
 remote code, no weights missing or left over, all of them finite."""
 
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,14 +19,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from isoloss_contract import model_settings
-from isoloss_contract.json_text import RepeatedKey, read_json
+from isoloss_contract.json_text import RepeatedKey, read_json, why_unread
 from isoloss_trainer import attention, block_scales
 from isoloss_trainer.hub import directory
 from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, differs, load_model_class, longest_sequence
 from isoloss_trainer.shards import PATIENT
-from isoloss_trainer.termination import BadData, Interruption, OutOfMemory, is_out_of_memory
+from isoloss_trainer.termination import (
+    BadData,
+    Interruption,
+    OutOfMemory,
+    in_words,
+    is_out_of_memory,
+)
 from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
@@ -128,7 +135,10 @@ def weight_files(folder: Path, uri: str, exists: Callable[[str], bool]) -> list[
             )
         return [SINGLE]
     if shards is None:
-        raise _not_a_checkpoint(f"{uri}: neither {SINGLE} nor {INDEX}")
+        raise _not_a_checkpoint(
+            f"{uri}: neither {SINGLE} nor {INDEX}: save_pretrained(FOLDER) writes one of them; docs/reference/checkpoints.md has "
+            "other trainers' files"
+        )
     if missing := next((name for name in shards if not exists(name)), None):
         raise _not_a_checkpoint(f"{uri}: no {missing}, which {INDEX} names")
     return shards
@@ -178,16 +188,20 @@ class Checkpoint:
         """Raises BadData if config.json names no type of model, or one that needs remote code."""
         try:
             described = read_json((folder / "config.json").read_text("utf-8"))
-            kind = str(described["model_type"])
         except FileNotFoundError as error:
             raise _not_a_checkpoint(f"{uri}: no config.json") from error
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, RecursionError, OSError) as error:
+            why = why_unread(error)
             raise _not_a_checkpoint(
-                f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
+                f"{uri}/config.json: no JSON, or not all of it: {why}"
             ) from error
+        kind = described.get("model_type") if isinstance(described, dict) else None
+        if not isinstance(kind, str):
+            raise _not_a_checkpoint(f"{uri}/config.json: names no model_type")
         if "auto_map" in described and not _is_native(kind):
             message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
             raise BadData("RemoteCodeRefused", message, FIELD)
+        _refuse_unknown(kind, uri)
         return cls(folder, uri, described)
 
     @property
@@ -202,9 +216,9 @@ class Checkpoint:
         answer."""
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(
-            self.folder, local_files_only=True, trust_remote_code=False
-        )
+        # The type that it names need not be one of torch's: weights are read in the type that computes.
+        options = {"local_files_only": True, "trust_remote_code": False, "dtype": torch.float32}
+        config = AutoConfig.from_pretrained(self.folder, **options)
         config._attn_implementation = None
         for each in (config, config.get_text_config()):
             each.return_dict = True
@@ -254,6 +268,16 @@ class Checkpoint:
             ) from error
 
 
+def _refuse_unknown(model_type: str, uri: str) -> None:
+    import transformers
+
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise _not_a_checkpoint(
+            f"{uri}/config.json: model_type is {model_type}, which transformers {transformers.__version__}, the trainer's, does "
+            "not have"
+        )
+
+
 def _is_native(model_type: str) -> bool:
     """Whether transformers itself has the model: many checkpoints name code from before it had."""
     from transformers.models.auto.modeling_auto import (
@@ -275,7 +299,7 @@ def _named(uri: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
-        raise _not_a_checkpoint(f"{uri}: {type(error).__name__}: {str(error)[:400]}") from error
+        raise _not_a_checkpoint(f"{uri}: transformers cannot use it: {in_words(error)}") from error
 
 
 def check_config(folder: Path, uri: str, sequence_length: int) -> Checkpoint:
@@ -310,6 +334,8 @@ def _refuse_encoders(config: Any, uri: str) -> None:
     """Encoders can be loaded as causal models, and then see the tokens that they are to predict."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+    if getattr(config.get_text_config(), "is_causal", True) is False:
+        raise _bad_family(config, uri, "sees later tokens, since is_causal is false")
     encodes = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if encodes and not getattr(config, "is_decoder", False):
         raise _bad_family(config, uri, "is trained to fill in words, not to predict the next one")
@@ -585,7 +611,7 @@ class ForeignModel(LanguageModel):
         self.first_token: int | None = None
         """Put before every sequence, as some checkpoints have seen it all through their training."""
         self._own_logits = False
-        if self.config.model_type not in attention.FAMILIES and not self.head.is_meta:
+        if not self.head.is_meta:
             with _named(f"{uri} ({self.config.model_type})"), torch.no_grad():
                 self._probe(uri)
 
@@ -594,6 +620,9 @@ class ForeignModel(LanguageModel):
         size = min(PROBE_TOKENS, self.longest_input)
         half = size // 2
         probe = torch.arange(size, device=device)[None] % self.head.shape[0]
+        if self.config.model_type in attention.FAMILIES:
+            self.hidden(probe)  # raises if settings do not fit one another
+            return
         theirs = self.network(probe, use_cache=False).logits.float().flatten(0, 1)
         self._own_logits = self.changes_logits(probe, theirs)
         later = (probe[:, half:] + size) % self.head.shape[0]
@@ -680,7 +709,7 @@ def uncapped(network: Any) -> str | None:
         cap = getattr(text, name, None)
         if cap and name not in source:
             kind = type(network).__name__
-            return f"{name} is {cap!r} in text_config, and transformers' {kind} caps nothing: give the text's model alone"
+            return f"{name} is {json.dumps(cap)} in text_config, and transformers' {kind} caps nothing: give the text's model alone"
     return None
 
 
@@ -746,15 +775,15 @@ def _unread(settings: Mapping[str, Any], config: Any, sequence_length: int) -> I
         if given and value is not None and value not in given.values():
             name = min(given)
             yield (
-                f"{name} is {given[name]!r}, which transformers' model of type {kind} does not read: it reads {read}, "
-                f"which would be {value!r}. Rename it"
+                f"{name} is {json.dumps(given[name])}, which transformers' model of type {kind} does not read: it reads {read}, "
+                f"which would be {json.dumps(value)}. Rename it"
             )
     for name in sorted(unread):
         if model_settings.has_effect(name, settings, sequence_length):
             yield model_settings.unread(name, settings[name], kind)
     for name, value in ONLY.get(kind, {}).items():
         if settings.get(name) not in (None, value):
-            yield f"{name} is {settings[name]!r}, and transformers' model of type {kind} computes with {value!r} alone"
+            yield f"{name} is {json.dumps(settings[name])}, and transformers' model of type {kind} computes with {json.dumps(value)} alone"
 
 
 def _source(config: Any) -> str:

@@ -11,7 +11,7 @@ from isoloss_contract.model_settings import LOGIT_CAPS
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention, experts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
-from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
+from isoloss_trainer.termination import BadConfiguration, in_words, is_out_of_memory
 
 FIELD = "model"
 RANDOM = ("dropout", "pdrop", "layerdrop", "jitter")
@@ -162,7 +162,7 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
         if is_out_of_memory(error):
             raise
         # Every model class validates its config in its own way.
-        raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+        raise BadConfiguration("BadModel", in_words(error), FIELD) from error
 
 
 def build_shapes(config: dict[str, Any]) -> Any:
@@ -199,7 +199,7 @@ def model_config(config: dict[str, Any]) -> Any:
     try:
         parsed = AutoConfig.for_model(kind, **options)
     except Exception as error:
-        raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+        raise BadConfiguration("BadModel", in_words(error), FIELD) from error
     # The embedding of a padding token is never trained, nor that of an end token with the same id.
     parsed.pad_token_id = None
     parsed.use_cache = False
@@ -286,7 +286,7 @@ def check_computes(network: Any, sequence_length: int) -> None:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        message = f"a model of type {kind} cannot be trained: {type(error).__name__}: {error}"
+        message = f"a model of type {kind} cannot be trained: {in_words(error)}"
         raise BadConfiguration("BadModel", message[:600], f"{FIELD}.model_type") from error
     finally:
         network.train(training)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 from pathlib import Path
 from types import FrameType
@@ -87,6 +88,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     is_refusal = isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)
     return is_refusal or isinstance(error, MemoryError)
+
+
+def in_words(error: Exception) -> str:
+    """What a library says of something that others wrote, in one line and without the names of Python's errors."""
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    text = " ".join(re.sub(r"\b\w*(Error|Exception): ", "", str(said)).split())[:400]
+    if isinstance(error, KeyError) and " " not in text:
+        return f"it has no {text}"
+    return text or type(error).__name__
 
 
 STORE_ERRORS = (

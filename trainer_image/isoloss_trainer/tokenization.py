@@ -188,6 +188,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     _check_size(folder, len(vocabulary))
     _check_added(folder, tokenizer)
+    _check_prefix(folder, description)
     digest = content_key({"behaviour": behaviour, "end_token": end_token})
     return TextTokenizer(
         tokenizer=tokenizer,
@@ -249,6 +250,20 @@ def _check_added(folder: Store, tokenizer: Tokenizer) -> None:
             raise _bad(
                 f"{folder.uri}: {file} adds {word!r}, which tokenizer.json does not have so: transformers would read it {how}. "
                 "Write both again: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
+
+
+def _check_prefix(folder: Store, description: dict[str, Any]) -> None:
+    """Raises BadData(TokenizerNotLoadable) if the files differ in whether a text begins with a space: transformers 4 takes the
+    configuration's word for it, and so do some classes of 5."""
+    said = read_json(folder, "tokenizer_config.json").get("add_prefix_space")
+    splitter = description.get("pre_tokenizer") or {}
+    for each in (splitter, *splitter.get("pretokenizers", ())):
+        found = each.get("add_prefix_space")
+        if isinstance(said, bool) and each.get("type") == "ByteLevel" and found is not said:
+            raise _bad(
+                f"{folder.uri}: add_prefix_space is {json.dumps(said)} in tokenizer_config.json and {json.dumps(found)} in "
+                "tokenizer.json: the first word of each text would be other tokens. Correct the one that is wrong"
             )
 
 
