@@ -130,6 +130,10 @@ def _check_fields(path: Path, item: dict[str, Any]) -> None:
                 raise BadInput(
                     f"{path}: {where}{field} of {kind}: is not a field: did you mean {close[0]}?"
                 )
+            if not close and not where:
+                raise BadInput(
+                    f"{path}: {field} of {kind}: is not a field there: indent it below spec, or remove it"
+                )
 
 
 def _check_names(path: Path, item: dict[str, Any]) -> None:

@@ -368,6 +368,7 @@ MANIFESTS = [
     ("  name: dense\n", f"  name: {'d' * 64}\n", "metadata.name of ScalingSweep", "has 64 characters, 63 are possible"),
     ("namespace: research", "namespace: Research Team", "metadata.namespace of ScalingSweep", "lower-case letters"),
     ("namespace: research", "namespace: research.team", "metadata.namespace of ScalingSweep", "digits and -,"),
+    ("kind: ScalingSweep", "kind: ScalingSweep\nsearch: {}", "search of ScalingSweep", "indent it below spec"),
     ("kind: ScalingSweep", "kind: Scalingsweep", "kind: 'Scalingsweep'", "must be ScalingSweep or HyperparamPrediction"),
     ("- name: trainer", "- name: main", "podTemplate.spec.containers[main]", "name it trainer"),
     ("nvidia.com/gpu: 1,", "gpu: 8,", "limits.gpu: Kubernetes knows no such resource", "nvidia.com/gpu"),
