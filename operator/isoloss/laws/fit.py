@@ -42,14 +42,7 @@ def fit_laws(
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
     fitted: model.Status = "provisional" if provisional else "fitted"
     trajectories, cells = collected.trajectories, screened.cells
-    iso_loss = fit_iso_loss(trajectories, options, fitted)
     surface = fit_joint_surface(trajectories, cells, fitted)
-    surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
-    refusal = iso_loss.estimate.loss_compute.refusal
-    if refusal is not None and refusal.reason in model.NO_MINIMUM and surface.refusal is None:
-        # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
-        source = DrawSource(options.seed, 13, options.bootstrap_samples)
-        iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
     rising = rising_warnings(trajectories, surface)
     warnings = (
         *rising,
@@ -59,8 +52,16 @@ def fit_laws(
         *outlier_warnings(runs, screened, surface),
         *unlike_sizes(surface),
     )
-    collected = replace(collected, warnings=warnings)
     at_batch = fit_rate_at_batch(trajectories, cells, fitted)
+    # Last: its crossings of every run would lie in memory while the others fit.
+    iso_loss = fit_iso_loss(trajectories, options, fitted)
+    surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
+    refusal = iso_loss.estimate.loss_compute.refusal
+    if refusal is not None and refusal.reason in model.NO_MINIMUM and surface.refusal is None:
+        # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
+        source = DrawSource(options.seed, 13, options.bootstrap_samples)
+        iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
+    collected = replace(collected, warnings=warnings)
     estimates = Estimates(iso_loss, surface, at_batch)
     return assemble(runs, options, fitted, collected, estimates)
 

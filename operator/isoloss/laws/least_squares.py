@@ -6,16 +6,35 @@ import numpy as np
 
 from isoloss.laws.arrays import ROUNDING, Array, Indices
 
+AT_ONCE = 1024
+"""Rows of a matrix that are looked at together: more need more memory, and no less time."""
+
 
 def weighted_solver(design: Array, weights: Array) -> Array:
     """(terms, points): the linear map from values to coefficients of weighted least squares."""
     root = np.sqrt(weights)
+    return _solver(design * root[:, None], root)
+
+
+def _solver(columns: Array, root: Array) -> Array:
+    """The same of a design times root weights."""
+    rows = _fewer_rows(columns)
     # As np.linalg.pinv has it, which takes half as long again: a fit makes thousands of these.
-    u, sizes, vt = np.linalg.svd(design * root[:, None], full_matrices=False)
+    u, sizes, vt = np.linalg.svd(rows, full_matrices=False)
     large = sizes > ROUNDING * sizes.max(initial=0.0)
-    inverse = np.divide(1.0, sizes, where=large, out=np.zeros_like(sizes))
-    solver = np.matmul(vt.T, inverse[:, None] * u.T) * root
+    half = vt.T * np.divide(1.0, sizes, where=large, out=np.zeros_like(sizes))
+    solver = np.matmul(half, u.T) if rows is columns else np.matmul(half @ half.T, columns.T)
+    solver *= root
     return np.asarray(solver, dtype=float)
+
+
+def _fewer_rows(columns: Array) -> Array:
+    """(rows, k) of the same singular values and right vectors as columns (points, k), by QR of some at a time: left vectors of many
+    points would lie in memory several times."""
+    while len(columns) > AT_ONCE:
+        parts = (columns[at : at + AT_ONCE] for at in range(0, len(columns), AT_ONCE))
+        columns = np.concatenate([np.linalg.qr(part, mode="r") for part in parts])
+    return columns
 
 
 def without(columns: Array, values: Array) -> Array:
@@ -44,25 +63,26 @@ class Levelled(NamedTuple):
     weights: Array
     """(points,)"""
 
-    def without_levels(self, columns: Array) -> Array:
-        """Columns (points, k), or one (points,), less their weighted means in each group."""
+    def without_levels(self, *columns: Array) -> Array:
+        """Columns (points, k), several beside one another, or one (points,), less their weighted means in each group."""
+        found = np.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0].copy()
         total = np.bincount(self.group, self.weights)
-        sums = [np.bincount(self.group, self.weights * each) for each in np.atleast_2d(columns.T)]
-        means = (np.stack(sums) / total).T[self.group]
-        return np.asarray(columns - means.reshape(columns.shape), dtype=float)
+        # One after the other: those of many points lie in memory once.
+        for each in np.atleast_2d(found.T):
+            each -= (np.bincount(self.group, self.weights * each) / total)[self.group]
+        return found
 
-    def solver(self, design: Array) -> Array:
-        """(terms, points): the linear map from values to the coefficients of `design` (points, terms)."""
-        return weighted_solver(self.without_levels(design), self.weights)
+    def _weighted(self, *designs: Array) -> Array:
+        """(points, terms) without levels, times root weights."""
+        columns = self.without_levels(*designs)
+        columns *= np.sqrt(self.weights)[:, None]
+        return columns
 
-    def coefficients(self, design: Array, values: Array) -> Array:
-        """(terms,): the solver's of these values (points,), for less work than the solver itself."""
-        root = np.sqrt(self.weights)
-        columns = self.without_levels(design) * root[:, None]
-        found = np.linalg.lstsq(columns, values * root, rcond=ROUNDING)[0]
-        return np.asarray(found, dtype=float)
+    def solver(self, *designs: Array) -> Array:
+        """(terms, points): the linear map from values to the coefficients of designs (points, k) beside one another."""
+        return _solver(self._weighted(*designs), np.sqrt(self.weights))
 
     def unknowns(self, design: Array) -> int:
         """How many coefficients the points determine, the levels included."""
-        columns = self.without_levels(design) * np.sqrt(self.weights)[:, None]
+        columns = _fewer_rows(self._weighted(design))
         return int(np.linalg.matrix_rank(columns, tol=ROUNDING)) + len(np.unique(self.group))

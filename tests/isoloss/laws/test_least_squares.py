@@ -1,5 +1,7 @@
 """Least squares with a level for each group are those with a column for each level."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -30,3 +32,21 @@ def test_columns_that_are_the_same_throughout_a_group_are_no_unknowns() -> None:
     assert levelled.unknowns(DESIGN) == 3 + 4
     assert levelled.unknowns(constant) == 3 + 4
     assert levelled.solver(constant)[3] == pytest.approx(np.zeros(len(GROUP)), abs=1e-9)
+
+
+@pytest.mark.parametrize("unseen", [0, 2])
+def test_many_points_give_the_same_solver_and_take_memory_twice(unseen: int) -> None:
+    """Once for columns without levels, once for the solver; `unseen` columns follow from the others."""
+    points = 20_000
+    group, weights = RNG.integers(0, 50, points), RNG.uniform(0.1, 2.0, points)
+    design = RNG.standard_normal((points, 8))
+    design = np.concatenate([design, design @ RNG.standard_normal((8, unseen))], axis=1)
+    levelled, root = Levelled(group, weights), np.sqrt(weights)
+    columns = levelled.without_levels(design) * root[:, None]
+    tracemalloc.start()
+    solver = levelled.solver(design[:, :3], design[:, 3:])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.5 * design.nbytes
+    assert solver == pytest.approx(np.linalg.pinv(columns, rcond=1e-9) * root, rel=1e-9, abs=1e-14)
+    assert levelled.unknowns(design) == 8 + 50

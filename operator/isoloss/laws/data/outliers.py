@@ -158,9 +158,9 @@ class _Slip(NamedTuple):
 
 def _alone(positions: Array) -> Indices:
     """Which runs of a cell, at (runs, 2) ln LR and ln B, have their line of one learning rate for themselves: `_slip` finds no others."""
-    rates = positions[:, 0]
-    on_line = np.abs(rates[None, :] - rates[:, None]) < SAME_VALUE
-    return np.flatnonzero(on_line.sum(axis=1) == 1)
+    order = np.argsort(positions[:, 0])
+    near = np.diff(positions[order, 0], prepend=-np.inf, append=np.inf) < SAME_VALUE
+    return np.sort(order[~near[:-1] & ~near[1:]])
 
 
 def _slip(positions: Array, log_losses: Array, at: int, noise: float) -> _Slip | None:

@@ -240,9 +240,7 @@ def _given(shown: Shown, prior: Array, of: slice) -> tuple[Array, Array]:
 
 def _shown(fit: LinearFit) -> Shown:
     terms, extra = len(fit.solver), fit.unseen.shape[1]
-    every = fit.levels.solver(np.concatenate([fit.design, fit.unseen], axis=1))
-    # What both look at in all points: coefficients, and cubic terms beside them.
-    shared = np.concatenate([fit.solver, every[fit.design.shape[1] :]])
+    every = fit.levels.solver(fit.design, fit.unseen)
     degree = 1 if fit.own_runs else 3
     rows = degree * fit.count
     total = terms + extra + rows * len(fit.sizes)
@@ -252,7 +250,9 @@ def _shown(fit: LinearFit) -> Shown:
     for index, (own, which, columns) in enumerate(fit.effects()):
         first = terms + extra + index * rows
         at = np.r_[0 : terms + extra, first : first + rows]
-        maps = np.concatenate([shared[:, own], _reader(fit, own, degree)])
+        # What both look at in all points: coefficients, and cubic terms beside them.
+        shared = fit.solver[:, own], every[fit.design.shape[1] :, own]
+        maps = np.concatenate([*shared, _reader(fit, own, degree)])
         noise[np.ix_(at, at)] += fit.noise.covariance(maps, own)
         of_effects[np.ix_(at, which)] += maps @ columns
         taken[at] += maps @ fit.design[own]

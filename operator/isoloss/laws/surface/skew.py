@@ -115,9 +115,10 @@ def fit_valley(
         reader = np.zeros((len(last.variances), len(z)))
         misfit = cells.without_levels(z - design @ coefficients)
     own = cubic.columns - design @ (plain @ cubic.columns)
+    plain -= (plain @ cubic.columns) @ reader
     return Valley(
         design,
-        plain - (plain @ cubic.columns) @ reader,
+        plain,
         coefficients,
         Cubic(cubic.columns, last.variances),
         reader @ own,
