@@ -17,18 +17,9 @@ from typing import Any
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_trainer import foreign_model
+from isoloss_trainer import evaluation, foreign_model
 from isoloss_trainer.attempt import versions
 from isoloss_trainer.attention import computing_type, preferred_kernels
-from isoloss_trainer.evaluation import (
-    Check,
-    DomainText,
-    Loss,
-    Losses,
-    ValidationSet,
-    bytes_per_token,
-    mixed_loss,
-)
 from isoloss_trainer.foreign_tokens import (
     LONGEST_SHARE,
     foreign_text,
@@ -121,7 +112,7 @@ def measure(
             name: DomainLoss(loss=found.value, standard_error=found.standard_error)
             for name, found in domains.items()
         },
-        nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
+        nats_per_byte=loss.value / evaluation.bytes_per_token(data, config.mixture),
         evaluated_tokens=int(sum(each.sizes.sum() for each in text.values())),
         parameters=count_parameters(network),
         model_type=network.config.model_type,
@@ -167,11 +158,11 @@ class _Reading:
     same_tokenizer: bool
     """Whether its tokens are the sweep's."""
     world: World
-    check: Check
+    check: evaluation.Check
 
-    def text(self, limit: int) -> dict[str, DomainText]:
+    def text(self, limit: int) -> dict[str, evaluation.DomainText]:
         """At most `limit` of the sweep's validation sequences of each domain, in the checkpoint's own tokens."""
-        validation = ValidationSet(self.data, self.config.mixture, limit)
+        validation = evaluation.ValidationSet(self.data, self.config.mixture, limit)
         found, tokenizer = validation.texts, self.tokenizer
         if tokenizer is not None and not self.same_tokenizer:
             longest = self.model.longest_input
@@ -182,7 +173,7 @@ class _Reading:
         self._check_rows(found)
         return found
 
-    def _check_rows(self, text: Mapping[str, DomainText]) -> None:
+    def _check_rows(self, text: Mapping[str, evaluation.DomainText]) -> None:
         """Raises BadData(TokenizerDiffers) if the text has a token that the model has no embedding for: a word, or an end
         of text, that was added to the tokenizer alone."""
         rows = min(
@@ -199,7 +190,9 @@ class _Reading:
             )
             raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
-    def losses(self, text: Mapping[str, DomainText], log: Log | None = None) -> Losses:
+    def losses(
+        self, text: Mapping[str, evaluation.DomainText], log: Log | None = None
+    ) -> evaluation.Losses:
         """Losses of the mixture and of each domain; progress goes to `log`."""
         tokens = CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
         batches = sum(
@@ -212,7 +205,7 @@ class _Reading:
             name: each.loss(self.model.token_losses, self.world, tokens, check)
             for name, each in text.items()
         }
-        return mixed_loss(domains, self.config.mixture), domains
+        return evaluation.mixed_loss(domains, self.config.mixture), domains
 
     def choose_first_token(self, token: int, log: Log) -> None:
         """Put the tokenizer's first token before every sequence if the loss is lower so.
@@ -229,7 +222,7 @@ class _Reading:
         log.event("first-token", token=token, used=self.model.first_token is not None, **facts)
 
 
-def _with_progress(check: Check, log: Log, batches: int) -> Check:
+def _with_progress(check: evaluation.Check, log: Log, batches: int) -> evaluation.Check:
     """`check`, called before each of `batches` batches, which also says how far the evaluation is."""
     began, numbers = time.monotonic(), itertools.count()
 
@@ -254,7 +247,7 @@ def _check_vocabulary(model: foreign_model.ForeignModel, data: PreparedData) -> 
         raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
 
-def _checked_error(loss: Loss, uri: str) -> float:
+def _checked_error(loss: evaluation.Loss, uri: str) -> float:
     """The standard error; BadData if the loss is not finite or the error cannot be estimated."""
     if not math.isfinite(loss.value):
         raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", foreign_model.FIELD)

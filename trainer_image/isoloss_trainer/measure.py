@@ -13,15 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    DataManifest,
-    DomainSource,
-    EvaluateConfig,
-    EvaluateTask,
-    EvaluationResult,
-    content_key,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import Patience, Store
 from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.corpus import find_files, read_documents
@@ -108,7 +100,7 @@ def _measured(
             length = sequence_length or longest
             of_tokens = _folder(tokenizer) if tokenizer else own
             data = _prepared(of_tokens, texts, text_field, length, scratch)
-            config = EvaluateConfig(
+            config = records.EvaluateConfig(
                 data_digest=data.manifest.digest,
                 mixture={DOMAIN: 1.0},
                 checkpoint=own,
@@ -117,7 +109,7 @@ def _measured(
                 precision="float32" if world.on_cpu else "bf16",
             )
             folder = f"file://{scratch}"
-            task = EvaluateTask(config=config, store_uri=folder, data_uri=data.store.uri)
+            task = records.EvaluateTask(config=config, store_uri=folder, data_uri=data.store.uri)
             found = measured(task, data, scratch, world, interruption, log)
             log.event("measured")
     except Exception as error:
@@ -171,7 +163,7 @@ def _prepared(
     bad = BadDocuments()
     # A file that is there is meant, even if its name reads as a pattern.
     for uri in (_uri(glob.escape(each) if Path(each).exists() else each) for each in texts):
-        source = DomainSource(name=DOMAIN, uri=uri, text_field=text_field)
+        source = records.DomainSource(name=DOMAIN, uri=uri, text_field=text_field)
         filesystem, files = find_files(source)
         for file in files:
             for document in read_documents(filesystem, file, text_field):
@@ -190,8 +182,8 @@ def _prepared(
             f"with its error takes at least 2 documents and {length + 1} tokens. Name more files, or give a shorter "
             "--sequence-length",
         )
-    digest = content_key([tokenizer.digest, length, domain.validation.sha256])
-    manifest = DataManifest(
+    digest = records.content_key([tokenizer.digest, length, domain.validation.sha256])
+    manifest = records.DataManifest(
         prepare_key=digest,
         digest=digest,
         tokenizer_digest=tokenizer.digest,
@@ -204,7 +196,7 @@ def _prepared(
     return PreparedData(f"file://{scratch}/{folder}", scratch)
 
 
-def _document(found: EvaluationResult, skipped: int) -> dict[str, Any]:
+def _document(found: records.EvaluationResult, skipped: int) -> dict[str, Any]:
     return {
         "initial_loss": found.loss,
         "standard_error": found.loss_standard_error,
@@ -218,7 +210,7 @@ def _document(found: EvaluationResult, skipped: int) -> dict[str, Any]:
     }
 
 
-def _in_words(found: EvaluationResult, length: int, skipped: int) -> str:
+def _in_words(found: records.EvaluationResult, length: int, skipped: int) -> str:
     counts = found.parameters
     mixture = f" of {counts.total:,}" if counts.total != counts.active else ""
     converted = "" if found.same_tokenizer else ", converted from the checkpoint's own tokens"

@@ -17,20 +17,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import PointResult, content_key
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.attempts import (
-    Seen,
-    after_result,
-    brought_up_to_date,
-    end_recorded,
-    ended_unplanned,
-    planned,
-    reports_of,
-    running_costs,
-    seen_since,
-    settled,
-    taken_back_points,
-    with_versions,
-)
+from isoloss_operator.decide import attempts
 from isoloss_operator.decide.checks import Recorded
 from isoloss_operator.decide.jobs import Failure, FailureClass, configuration_error, spec_field
 from isoloss_operator.decide.observation import ObservedJob
@@ -46,31 +33,33 @@ def record(tasks: TaskSet) -> Recorded:
     """
     known, observed, policy = tasks.known.ledger, tasks.observed, tasks.spec.failure_policy
     retries, uid, now = policy.retries_per_point, observed.uid, observed.now
-    former, records, seen_of = _former(tasks), list[PointRecord](), dict[str, Seen]()
+    former, records, seen_of = _former(tasks), list[PointRecord](), dict[str, attempts.Seen]()
     versions = known.versions
     for key, point in tasks.points.items():
-        before = settled(planned(point, known.by_key.get(key)), point, retries)
+        before = attempts.settled(attempts.planned(point, known.by_key.get(key)), point, retries)
         jobs = tasks.jobs.get(key, ())
-        seen = seen_since(before, point, jobs, tasks.result(key), tasks.progress.get(key), now)
-        recorded = brought_up_to_date(point, seen, uid, now)
+        seen = attempts.seen_since(
+            before, point, jobs, tasks.result(key), tasks.progress.get(key), now
+        )
+        recorded = attempts.brought_up_to_date(point, seen, uid, now)
         if isinstance(seen.result, PointResult):
-            recorded, versions = with_versions(recorded, seen.result, versions)
+            recorded, versions = attempts.with_versions(recorded, seen.result, versions)
         records.append(recorded)
         seen_of[key] = seen
     points, unreadable = tuple(records), _unreadable(tasks, records)
     stalled, error = _stalled(records, tasks), _configuration_error(tasks, seen_of)
     unusable = _unusable_results(seen_of)
-    points = end_recorded(points, observed.stopped, tasks)
-    points, damaged = taken_back_points(points, unreadable, tasks)
+    points = attempts.end_recorded(points, observed.stopped, tasks)
+    points, damaged = attempts.taken_back_points(points, unreadable, tasks)
     message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
-    points = end_recorded(points, stalled, tasks, Failure(FailureClass.STALLED, message))
+    points = attempts.end_recorded(points, stalled, tasks, Failure(FailureClass.STALLED, message))
     preparation = known.preparation
     for job in tasks.prepare_jobs:
         # The corpus is there: if it goes while these are kept, the next has another name.
         if job.is_finished:
-            preparation = after_result(preparation, job, now)
+            preparation = attempts.after_result(preparation, job, now)
     ledger = known.replace(
-        points=tuple(settled(each, tasks.points[each.key], retries) for each in points),
+        points=tuple(attempts.settled(each, tasks.points[each.key], retries) for each in points),
         former=former,
         data_digest=tasks.corpus.digest,
         configuration_error=error,
@@ -78,7 +67,7 @@ def record(tasks: TaskSet) -> Recorded:
         preparation=preparation,
     )
     quarantined = (*tasks.known.quarantined, *unusable, *damaged)
-    return Recorded(ledger, quarantined, running_costs(observed, ledger))
+    return Recorded(ledger, quarantined, attempts.running_costs(observed, ledger))
 
 
 def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
@@ -89,7 +78,7 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
     return tuple(record for record in found if record.has_history or record.intent == STOPPING)
 
 
-def _unusable_results(seen_of: Mapping[str, Seen]) -> Iterator[Quarantine]:
+def _unusable_results(seen_of: Mapping[str, attempts.Seen]) -> Iterator[Quarantine]:
     """Results that cannot be used and that no running attempt is about to overwrite."""
     for key, seen in seen_of.items():
         is_running = any(job.holds_a_slot for job in seen.jobs) and not seen.ended
@@ -99,7 +88,9 @@ def _unusable_results(seen_of: Mapping[str, Seen]) -> Iterator[Quarantine]:
             yield Quarantine(layout.point_result(key), suffix)
 
 
-def _configuration_error(tasks: TaskSet, seen_of: Mapping[str, Seen]) -> ConfigurationError | None:
+def _configuration_error(
+    tasks: TaskSet, seen_of: Mapping[str, attempts.Seen]
+) -> ConfigurationError | None:
     """What the last attempts refused about the present spec; else what is known of that."""
     error = tasks.known.ledger.configuration_error
     for key, seen in seen_of.items():
@@ -157,7 +148,9 @@ on until its pod has ended. A point that is planned again meanwhile is one that 
 def _dropped(record: PointRecord, tasks: TaskSet) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
     key, observed, jobs = record.key, tasks.observed, tasks.jobs.get(record.key, ())
-    record = ended_unplanned(record, jobs, reports_of(observed, key), is_gone=not jobs)
+    record = attempts.ended_unplanned(
+        record, jobs, attempts.reports_of(observed, key), is_gone=not jobs
+    )
     is_going = jobs or key in observed.orphaned_pods or reading.is_unknown(tasks.result(key))
     is_over = record.state in DONE or not is_going
     return replace(record, intent=Intent() if is_over else STOPPING)

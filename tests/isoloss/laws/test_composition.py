@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from isoloss import usual
 from isoloss.laws import (
     Interval,
     Point,
@@ -16,14 +17,6 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.answer.composition import (
-    BATCH_ERROR,
-    CHECKPOINTS,
-    FADE_ERROR,
-    RATE_ERROR,
-    RATIO_EXPONENT,
-    RATIO_EXPONENT_ERROR,
-    YOUNG_ERROR,
-    YOUNG_TOKENS,
     CompositionError,
     composed,
     composition_error,
@@ -60,14 +53,16 @@ def test_it_widens_the_intervals_in_quadrature_and_moves_no_value() -> None:
 
 def test_what_the_benchmark_measured_is_carried_unless_another_error_is_given() -> None:
     """With Student's quantile of as many degrees of freedom as there are checkpoints; more the less is still to come."""
-    bare, usual = answered(composition_error=(0.0, 0.0)), answered()
-    log_share = np.log(usual.cpt_flops / usual.total_flops.value)
-    young = YOUNG_ERROR / (1.0 + np.exp(3.0) / YOUNG_TOKENS)  # at the frontier of power_laws
-    of_rate = np.sqrt(RATE_ERROR**2 + (FADE_ERROR * log_share) ** 2 + young**2)
-    error = np.array([of_rate, BATCH_ERROR])
-    reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * error
-    assert half_widths(usual) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-3)
-    assert np.all(half_widths(answered(composition="Paper")) > half_widths(usual))
+    bare, measured = answered(composition_error=(0.0, 0.0)), answered()
+    log_share = np.log(measured.cpt_flops / measured.total_flops.value)
+    young = usual.YOUNG_ERROR / (
+        1.0 + np.exp(3.0) / usual.YOUNG_TOKENS
+    )  # at the frontier of power_laws
+    of_rate = np.sqrt(usual.RATE_ERROR**2 + (usual.FADE_ERROR * log_share) ** 2 + young**2)
+    error = np.array([of_rate, usual.BATCH_ERROR])
+    reach = float(student_quantiles(usual.CHECKPOINTS, np.array([0.9]))[0]) * error
+    assert half_widths(measured) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-3)
+    assert np.all(half_widths(answered(composition="Paper")) > half_widths(measured))
 
 
 def test_the_fewer_tokens_a_parameter_the_less_certain_is_the_learning_rate() -> None:
@@ -83,32 +78,40 @@ def test_the_fewer_tokens_a_parameter_the_less_certain_is_the_learning_rate() ->
         place = (log_params, log_params + np.log(tokens_per_param))
         return composition_error(replace(question, place=place))
 
-    young, older, old = (error(tokens) for tokens in (1e-9, YOUNG_TOKENS, 1e6))
-    assert young.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR))
-    assert older.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR / 2))
-    assert old.log_rate == pytest.approx(RATE_ERROR, rel=1e-3)
-    assert young.log_batch == pytest.approx(BATCH_ERROR) == old.log_batch
-    assert error(None).log_rate == pytest.approx(RATE_ERROR, rel=1e-3)
+    young, older, old = (error(tokens) for tokens in (1e-9, usual.YOUNG_TOKENS, 1e6))
+    assert young.log_rate == pytest.approx(np.hypot(usual.RATE_ERROR, usual.YOUNG_ERROR))
+    assert older.log_rate == pytest.approx(np.hypot(usual.RATE_ERROR, usual.YOUNG_ERROR / 2))
+    assert old.log_rate == pytest.approx(usual.RATE_ERROR, rel=1e-3)
+    assert young.log_batch == pytest.approx(usual.BATCH_ERROR) == old.log_batch
+    assert error(None).log_rate == pytest.approx(usual.RATE_ERROR, rel=1e-3)
 
 
 def test_a_checkpoint_that_was_pretrained_slower_wants_less_within_what_was_measured() -> None:
-    usual = answered()
-    of_laws = usual.variants["paper"].learning_rate.value
+    measured = answered()
+    of_laws = measured.variants["paper"].learning_rate.value
     half = answered(pretraining_learning_rate=of_laws / 2)
     assert half.learning_rate.value == pytest.approx(
-        usual.learning_rate.value * 0.5**RATIO_EXPONENT
+        measured.learning_rate.value * 0.5**usual.RATIO_EXPONENT
     )
-    assert half.batch_size_raw == usual.batch_size_raw
-    assert half.variants["paper"] == usual.variants["paper"]
-    log_share = np.log(usual.cpt_flops / usual.total_flops.value)
-    young = YOUNG_ERROR / (1.0 + np.exp(3.0) / YOUNG_TOKENS)
-    more = [RATE_ERROR, FADE_ERROR * log_share, young, RATIO_EXPONENT_ERROR * np.log(2.0)]
+    assert half.batch_size_raw == measured.batch_size_raw
+    assert half.variants["paper"] == measured.variants["paper"]
+    log_share = np.log(measured.cpt_flops / measured.total_flops.value)
+    young = usual.YOUNG_ERROR / (1.0 + np.exp(3.0) / usual.YOUNG_TOKENS)
+    more = [
+        usual.RATE_ERROR,
+        usual.FADE_ERROR * log_share,
+        young,
+        usual.RATIO_EXPONENT_ERROR * np.log(2.0),
+    ]
     bare = answered(composition_error=(0.0, 0.0))
-    reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * np.linalg.norm(more)
+    reach = float(student_quantiles(usual.CHECKPOINTS, np.array([0.9]))[0]) * np.linalg.norm(more)
     assert half_widths(half)[0] == pytest.approx(np.hypot(half_widths(bare)[0], reach), rel=1e-3)
     (sentence,) = [w for w in half.warnings if "was pre-trained at" in w]
-    assert f"0.50 of the laws' learning rate: learning rate x{0.5**RATIO_EXPONENT:.2f}" in sentence
-    assert answered(pretraining_learning_rate=of_laws).learning_rate == usual.learning_rate
+    assert (
+        f"0.50 of the laws' learning rate: learning rate x{0.5**usual.RATIO_EXPONENT:.2f}"
+        in sentence
+    )
+    assert answered(pretraining_learning_rate=of_laws).learning_rate == measured.learning_rate
     for ratio in (0.2, 1.5):
         query = PredictionQuery(
             initial_loss=3.0, cpt_flops=1e20, pretraining_learning_rate=ratio * of_laws
@@ -139,7 +142,7 @@ def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
     assert len(words) == 1
     assert "1.49 in the learning rate and 1.22 in the batch size" in words[0]
     (measured,) = [w for w in answered().warnings if "error of this rule" in w]
-    assert f"measured on continued runs of {CHECKPOINTS} tiny checkpoints" in measured
+    assert f"measured on continued runs of {usual.CHECKPOINTS} tiny checkpoints" in measured
     assert measured.endswith("give pretraining_learning_rate.")
     none = answered(composition_error=(0.0, 0.0))
     assert not any("error of this rule" in warning for warning in none.warnings)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.answer.composition import RATIO_EXPONENT
+from isoloss.usual import RATIO_EXPONENT
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable

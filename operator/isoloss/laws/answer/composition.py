@@ -24,25 +24,11 @@ from statistics import NormalDist
 
 import numpy as np
 
+from isoloss import usual
 from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import LARGEST_LOG, Array
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import Composition, Point
-from isoloss.usual import (
-    BATCH_ERROR,
-    CHECKPOINTS,
-    FADE,
-    FADE_ERROR,
-    HIGHEST_RATIO,
-    LARGEST_UNSEEN_SHARE,
-    LOWEST_RATIO,
-    LOWEST_SHARE,
-    RATE_ERROR,
-    RATIO_EXPONENT,
-    RATIO_EXPONENT_ERROR,
-    YOUNG_ERROR,
-    YOUNG_TOKENS,
-)
 
 OF_CONTINUED_RUNS = "The laws come from runs that continue checkpoints: compute is that of the continuation, and no composition applies."
 
@@ -80,9 +66,7 @@ class CompositionError:
         )
 
 
-_SOURCE = (
-    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
-)
+_SOURCE = f"as measured on continued runs of {usual.CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
 _REMEDY = " If the checkpoint was pre-trained at a lower learning rate than the laws', give pretraining_learning_rate."
 
 
@@ -100,28 +84,30 @@ def composition_error(question: Question) -> CompositionError:
     wanted, given = _moves("Measured", share), _moves(question.composition, share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
     of_ratio = (
-        RATIO_EXPONENT_ERROR * question.log_ratio if question.composition == "Measured" else 0.0
+        usual.RATIO_EXPONENT_ERROR * question.log_ratio
+        if question.composition == "Measured"
+        else 0.0
     )
     young = _young(question.tokens_per_param)
-    log_rate = hypot(RATE_ERROR, FADE_ERROR * share, young, of_rate, of_ratio)
+    log_rate = hypot(usual.RATE_ERROR, usual.FADE_ERROR * share, young, of_rate, of_ratio)
     remedy = (
         _REMEDY if question.composition == "Measured" and question.pretraining_rate is None else ""
     )
-    log_batch = hypot(BATCH_ERROR, of_batch)
-    return CompositionError(log_rate, log_batch, float(CHECKPOINTS), _SOURCE, remedy)
+    log_batch = hypot(usual.BATCH_ERROR, of_batch)
+    return CompositionError(log_rate, log_batch, float(usual.CHECKPOINTS), _SOURCE, remedy)
 
 
 def _young(tokens_per_param: float | None) -> float:
     if tokens_per_param is None:
         return 0.0
-    return YOUNG_ERROR / (1.0 + tokens_per_param / YOUNG_TOKENS)
+    return usual.YOUNG_ERROR / (1.0 + tokens_per_param / usual.YOUNG_TOKENS)
 
 
 def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
     """ln of the factors by which learning rate and batch size differ from those of a run from scratch."""
     if composition == "Paper":
         return 0.0, 0.0
-    return FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
+    return usual.FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
 
 
 def with_rate_ratio(question: Question, of_laws: Point) -> Question:
@@ -135,12 +121,12 @@ def with_rate_ratio(question: Question, of_laws: Point) -> Question:
 def refuse_ratio(question: Question) -> Refusal | None:
     """Of a checkpoint that was pre-trained at a rate beyond those measured."""
     ratio = float(np.exp(question.log_ratio))
-    if LOWEST_RATIO <= ratio <= HIGHEST_RATIO:
+    if usual.LOWEST_RATIO <= ratio <= usual.HIGHEST_RATIO:
         return None
     return Refusal(
         RefusalReason.EXTRAPOLATION_TOO_FAR,
         f"The checkpoint was pre-trained at {ratio:.2g} times the learning rate of the laws; continued runs were measured from "
-        f"{LOWEST_RATIO:g} to {HIGHEST_RATIO:g} times it. Leave that rate out, and run a validation.",
+        f"{usual.LOWEST_RATIO:g} to {usual.HIGHEST_RATIO:g} times it. Leave that rate out, and run a validation.",
         {"ratio": ratio},
     )
 
@@ -157,7 +143,9 @@ def composed(point: Point, question: Question, level: float) -> Point:
     """
     error = composition_error(question)
     of_rate, of_batch = _moves(question.composition, question.log_share)
-    of_rate += RATIO_EXPONENT * question.log_ratio if question.composition == "Measured" else 0.0
+    of_rate += (
+        usual.RATIO_EXPONENT * question.log_ratio if question.composition == "Measured" else 0.0
+    )
     reach = error.reach(level)
     return replace(
         point,
@@ -192,9 +180,11 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
     found = []
     factors = np.exp(_moves(question.composition, question.log_share))
     share = float(np.exp(question.log_share))
-    if question.composition == "Measured" and 1.0 - share > LARGEST_UNSEEN_SHARE:
+    if question.composition == "Measured" and 1.0 - share > usual.LARGEST_UNSEEN_SHARE:
         beyond = (
-            f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
+            f" Shares below {usual.LOWEST_SHARE:.0%} were not measured."
+            if share < usual.LOWEST_SHARE
+            else ""
         )
         of_batch = f", batch size x{factors[1]:.2f}" if question.batch_size is None else ""
         found.append(
@@ -204,7 +194,7 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
     if question.log_ratio:
         found.append(
             f"The checkpoint was pre-trained at {np.exp(question.log_ratio):.2f} of the laws' learning rate: learning rate "
-            f"x{np.exp(RATIO_EXPONENT * question.log_ratio):.2f}, as tiny models wanted."
+            f"x{np.exp(usual.RATIO_EXPONENT * question.log_ratio):.2f}, as tiny models wanted."
         )
     error = composition_error(question)
     sentence = error.sentence(of_batch=question.batch_size is None)

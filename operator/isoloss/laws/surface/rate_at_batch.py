@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from isoloss import usual
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, Cell, make_cells
@@ -30,18 +31,6 @@ from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.random_effects import LinearFit, Usual, posterior
 from isoloss.laws.surface.skew import Cubic, Valley, fit_valley
 from isoloss.laws.surface.uncertainty import CLEAR, have_own_runs
-from isoloss.usual import (
-    EXPONENT_SCATTER,
-    FARTHEST_CUBIC,
-    FEWEST_RUNS,
-    RATE_EXPONENT_ERROR,
-    TOKEN_CURVATURE_SCATTER,
-    USUAL_ASYMMETRY,
-    USUAL_BATCH_CURVATURE,
-    USUAL_SCATTER,
-    USUAL_SIZE_CURVATURE,
-    USUAL_TOKEN_CURVATURE,
-)
 
 NEAR = 0.06
 """ln D wasted against the best of a line at which a point counts half: near it a valley is a parabola."""
@@ -89,9 +78,9 @@ def fit_rate_at_batch(
     if points is None:
         return _refused(
             RefusalReason.TOO_FEW_RUNS,
-            f"At no batch size did {FEWEST_RUNS} learning rates reach the same tokens, so none can be called the best. Train "
-            f"at least {FEWEST_RUNS} at one batch size.",
-            {"fewest_learning_rates": FEWEST_RUNS},
+            f"At no batch size did {usual.FEWEST_RUNS} learning rates reach the same tokens, so none can be called the best. Train "
+            f"at least {usual.FEWEST_RUNS} at one batch size.",
+            {"fewest_learning_rates": usual.FEWEST_RUNS},
         )
     alike = refuse_alike_sizes(t.params for t in trajectories)
     if alike is not None:
@@ -107,7 +96,7 @@ def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points
         for batch in np.unique(batches):
             at = np.flatnonzero(batches == batch)
             own = [trajectories[i] for i in cell.runs[at]]
-            if len({t.learning_rate for t in own}) < FEWEST_RUNS:
+            if len({t.learning_rate for t in own}) < usual.FEWEST_RUNS:
                 continue
             waste, rates = cell.waste[at], np.log([t.learning_rate for t in own])
             where = np.full((len(at), 3), [cell.log_params, cell.log_tokens, np.log(batch)])
@@ -205,8 +194,8 @@ def _valley(points: _Points, x: Array, where: Array) -> Valley:
         if curvature <= 0.0:
             return Cubic(np.zeros((len(x), 0)), np.zeros(0))
         optimum = -(slope + where @ np.array(others)) / curvature
-        cubic = np.clip(x - optimum, -FARTHEST_CUBIC, FARTHEST_CUBIC)[:, None] ** 3 / 6
-        return Cubic(cubic, (USUAL_ASYMMETRY[:1] * curvature) ** 2)
+        cubic = np.clip(x - optimum, -usual.FARTHEST_CUBIC, usual.FARTHEST_CUBIC)[:, None] ** 3 / 6
+        return Cubic(cubic, (usual.USUAL_ASYMMETRY[:1] * curvature) ** 2)
 
     taken = design.shape[1] + int(points.size.max()) + 1
     return fit_valley(design, points.lines, points.z, cubic_at, points.run, taken, FORM_ERROR)
@@ -241,11 +230,11 @@ def _linear(points: _Points, x: Array, where: Array, varied: Indices, found: Val
         unseen_variance=found.cubic.variances,
         noise=Noise.of_residuals(residuals, lines, points.run, found.unknowns, found.taken),
         usual=Usual(
-            np.array([[USUAL_SCATTER**2]]),
-            EXPONENT_SCATTER[:1],
-            np.full(1, TOKEN_CURVATURE_SCATTER),
-            USUAL_SIZE_CURVATURE,
-            USUAL_TOKEN_CURVATURE,
+            np.array([[usual.USUAL_SCATTER**2]]),
+            usual.EXPONENT_SCATTER[:1],
+            np.full(1, usual.TOKEN_CURVATURE_SCATTER),
+            usual.USUAL_SIZE_CURVATURE,
+            usual.USUAL_TOKEN_CURVATURE,
         ),
     )
 
@@ -254,10 +243,10 @@ def _varied(points: _Points, where: Array) -> Indices:
     """Which of these the runs tell a slope over: ln D and ln B must vary at a size."""
     sizes = np.unique(points.size)
     own = np.array([where[points.size == k].std(axis=0) for k in sizes]).mean(axis=0)
-    tokens, batch = own[TOKENS] > USUAL_SCATTER, own[BATCH] > USUAL_SCATTER
-    bends = len(np.unique(np.round(where[:, BATCH], 6))) >= FEWEST_RUNS
+    tokens, batch = own[TOKENS] > usual.USUAL_SCATTER, own[BATCH] > usual.USUAL_SCATTER
+    bends = len(np.unique(np.round(where[:, BATCH], 6))) >= usual.FEWEST_RUNS
     shown = [
-        where[:, SIZE].std() > USUAL_SCATTER,
+        where[:, SIZE].std() > usual.USUAL_SCATTER,
         tokens,
         batch,
         batch and bends,
@@ -276,8 +265,8 @@ def _with_usual(
     """
     n, d = where[:, SIZE], where[:, TOKENS]
     spread = float(weights @ n**2)
-    errors = np.full(len(law), USUAL_BATCH_CURVATURE)
-    errors[1 + TOKENS] = RATE_EXPONENT_ERROR
+    errors = np.full(len(law), usual.USUAL_BATCH_CURVATURE)
+    errors[1 + TOKENS] = usual.RATE_EXPONENT_ERROR
     unshown = [term for term in (TOKENS, BATCH_SQUARED, BATCH_AND_TOKENS) if term not in varied]
     moments, every = moments.copy(), np.eye(len(moments))
     for term in unshown:

@@ -9,16 +9,9 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.results import LawError
+from isoloss.laws.surface import random_effects
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.noise import Noise
-from isoloss.laws.surface.random_effects import (
-    LinearFit,
-    Posterior,
-    Usual,
-    drifts,
-    expected_curvatures,
-    posterior,
-)
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 from isoloss.usual import (
     BATCH_EXPONENT_ERRORS,
@@ -75,7 +68,7 @@ class Uncertainty:
     @cached_property
     def _of_curvatures(self) -> Array:
         """(10,) the error of the law of least squares by the curvatures that the residuals are expected to show, and these."""
-        found = expected_curvatures(self.linear, self.posterior.scale)
+        found = random_effects.expected_curvatures(self.linear, self.posterior.scale)
         return np.concatenate([self.linear.shown.law_of_effects[:, : len(found)] @ found, found])
 
     @cached_property
@@ -119,9 +112,9 @@ class Uncertainty:
         return np.asarray(moments[:, OBSERVED] @ np.linalg.inv(seen), dtype=float)
 
     @cached_property
-    def posterior(self) -> Posterior:
+    def posterior(self) -> random_effects.Posterior:
         """Before published exponents."""
-        return posterior(self.linear)
+        return random_effects.posterior(self.linear)
 
     @property
     def curves_over_tokens(self) -> bool:
@@ -145,7 +138,7 @@ class Uncertainty:
             unseen_variance=np.append(linear.unseen_variance, [SCALE_ERROR**2] * 2),
         )
         moved = linear.to_law @ (linear.solver @ columns)
-        shown = drifts(drifting, self.posterior.scale)
+        shown = random_effects.drifts(drifting, self.posterior.scale)
         return np.asarray(moved @ shown @ moved.T, dtype=float)
 
     def error(self, shift: Array) -> LawError:
@@ -168,10 +161,10 @@ class Uncertainty:
         )
 
     @cached_property
-    def linear(self) -> LinearFit:
+    def linear(self) -> random_effects.LinearFit:
         """The fit as random effects see it."""
         fit = self.fit
-        return LinearFit(
+        return random_effects.LinearFit(
             solver=fit.valley.solver,
             design=fit.valley.design,
             levels=fit.levels,
@@ -186,7 +179,7 @@ class Uncertainty:
             unseen=fit.valley.cubic.columns,
             unseen_variance=fit.valley.cubic.variances,
             noise=self.noise,
-            usual=Usual(
+            usual=random_effects.Usual(
                 usual_scatter(fit.hessian),
                 EXPONENT_SCATTER,
                 np.full(2, TOKEN_CURVATURE_SCATTER),
