@@ -278,3 +278,24 @@ def test_shapes_that_differ_and_names_that_are_prefixed_are_said(tmp_path: Path)
     spoil(folder / "model.safetensors", prefixed)
     with pytest.raises(BadData, match=r"missing, first lm_head.weight.*_orig_mod.lm_head.weight"):
         load_network(folder, uri(folder), torch.float32)
+
+    folder = saved(tmp_path / "tied", LLAMA, {})
+    spoil(folder / "model.safetensors", lambda weights: weights.pop("lm_head.weight"))
+    with pytest.raises(BadData, match=r"first lm_head.weight; .* set tie_word_embeddings to true"):
+        load_network(folder, uri(folder), torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["falcon_mamba", "mamba", "mamba2"])
+def test_a_family_whose_states_are_wider_than_its_weights_is_measured(
+    tmp_path: Path, kind: str
+) -> None:
+    """They were refused in bfloat16, as accelerators compute."""
+    config = {"model_type": kind, **FAMILIES[kind]}
+    folder = saved(tmp_path, config, {})
+    network = load_network(folder, uri(folder), torch.bfloat16)
+    tokens = torch.arange(SEQUENCE_LENGTH + 1)[None]
+    with torch.no_grad():
+        theirs = network(tokens[:, :-1], use_cache=False).logits[0].float()
+        ours = ForeignModel(network, SEQUENCE_LENGTH).token_losses(tokens[:, :-1], tokens[:, 1:])
+    expected = torch.nn.functional.cross_entropy(theirs, tokens[0, 1:])
+    assert ours.mean() == pytest.approx(expected.item(), abs=1e-3)

@@ -441,6 +441,8 @@ def _refuse_incomplete(report: Mapping[str, Any], uri: str) -> None:
     if missing := sorted(report.get("missing_keys", ())):
         unknown = sorted(report.get("unexpected_keys", ()))
         instead = f"; the files have {unknown[0]} and others instead" if unknown else ""
+        if missing == ["lm_head.weight"]:
+            instead = "; if the model has the embeddings in its place, set tie_word_embeddings to true in config.json"
         message = f"{uri}: {len(missing)} weights are missing, first {missing[0]}{instead}"
         raise BadData("WeightsMissing", message, FIELD)
 
@@ -631,6 +633,10 @@ class ForeignModel(LanguageModel):
         # A router may send a token to another expert if two are nearly as good.
         if differs(theirs[:half], again[:half]).float().mean() > 0.5:
             raise _bad_family(self.config, uri, "sees later tokens than the one it predicts from")
+
+    def hidden(self, inputs: torch.Tensor) -> torch.Tensor:
+        """As LanguageModel.hidden, in the head's type: states of some families are float32 beside other weights."""
+        return super().hidden(inputs).to(self.head.dtype)
 
     @property
     def longest_input(self) -> int:
