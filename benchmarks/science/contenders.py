@@ -29,6 +29,8 @@ class Answer:
     log_batch: float
     rate_interval: tuple[float, float] | None = None
     batch_interval: tuple[float, float] | None = None
+    expected_regret: float = 0.0
+    """Nats that it says it is expected to lose."""
 
 
 Contender = Callable[[float, float], Answer | None]
@@ -53,6 +55,7 @@ def answering(laws: engine.Laws) -> Contender:
             float(np.log(found.batch_size_raw)),
             (float(np.log(rate.low)), float(np.log(rate.high))),
             (float(np.log(max(batch.low, 1e-9))), float(np.log(batch.high))),
+            found.expected_regret,
         )
 
     return answer

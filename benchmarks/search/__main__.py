@@ -67,22 +67,22 @@ def compare(sweep: KnownSweep, jobs: int = JOBS, samples: int = 60) -> list[scor
 def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     """The lines: over all sweeps but those whose optimum is outside, then by kind."""
     yield scores.HEADER
+    within = [r for r in results if r[0].place != "outside"]
     for group in ("dense", "mixtures", "synthetic", ""):
-        chosen = [r for r in results if group in r[0].sweep and r[0].place != "outside"]
-        yield from _line_of(group or "all", chosen)
+        yield from _line_of(group or "all", [r for r in within if group in r[0].sweep])
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])
     for place in ("inside", "near", "edge", "outside"):
         yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
     for word in (*scores.GRIDS, *(f" {count} sizes" for count in (2, 3, 4, 5)), "0.0015", "0.004"):
-        found = [r for r in results if word in r[0].sweep and r[0].place != "outside"]
-        yield from _line_of(word.strip(), found)
+        yield from _line_of(word.strip(), [r for r in within if word in r[0].sweep])
     for group in ("dense", "mixtures", "synthetic"):
-        yield scores.expected(group, [r[1] for r in results if group in r[0].sweep])
+        for at, strategy in enumerate((scores.EXHAUSTIVE, scores.SEQUENTIAL)):
+            own = [r[at] for r in within if group in r[0].sweep]
+            yield scores.expected(f"{group}, {strategy}", own)
     yield scores.mended([r[1] for r in results])
     yield scores.placing([r[0] for r in results], [r[1] for r in results])
-    within = [r for r in results if r[0].place != "outside"]
     yield from scores.elapsed_table([r[0] for r in within], [r[1] for r in within])
 
 

@@ -29,7 +29,9 @@ class Judged:
     """Of learning rate and batch size: whether the 80% interval, widened by the judge's own error, holds
     the optimum."""
     expected: float
-    """Nats, before a loss was known."""
+    """Nats, of whole grids, before a loss was known."""
+    reported: float
+    """Nats, by the answer itself."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def _judged(
     regret = record(score, answer, target.truth)
     assert regret is not None  # there is an answer
     held = tuple(bool(error <= 1.0) for error, _ in score.errors)
-    return Judged(answer.log_rate, answer.log_batch, regret, held, sweep.expected_regret(target))
+    before, after = sweep.expected_regret(target), answer.expected_regret
+    return Judged(answer.log_rate, answer.log_batch, regret, held, before, after)
 
 
 HEADER = (
@@ -144,12 +147,17 @@ def _mean(values: Sequence[float | bool]) -> float:
 
 
 def expected(name: str, found: Sequence[Result]) -> str:
-    """Means of what answers were expected to lose and lost, thousandths of a nat, at the largest size and beyond it."""
+    """Means of what whole grids were expected to lose, what answers say they lose and what they lose, thousandths of a nat, at the
+    largest size and beyond it."""
     words = []
     for judged in ([r.here for r in found], [r.beyond for r in found]):
-        nats = [(1e3 * each.expected, 1e3 * each.regret) for each in judged if each]
-        words.append("{:.2f} / {:.2f}".format(*np.mean(nats, axis=0)) if nats else "-")
-    return f"{name}: expected / measured regret {words[0]}, beyond {words[1]}"
+        nats = [
+            (1e3 * each.expected, 1e3 * each.reported, 1e3 * each.regret)
+            for each in judged
+            if each
+        ]
+        words.append("{:.2f} / {:.2f} / {:.2f}".format(*np.mean(nats, axis=0)) if nats else "-")
+    return f"{name}: regret expected of grids / reported / measured {words[0]}, beyond {words[1]}"
 
 
 def mended(found: Sequence[Result]) -> str:

@@ -37,4 +37,4 @@ def test_a_search_is_carried_out_and_judged_beside_the_whole_grid() -> None:
         assert 0 < searched.share < 1.5
     text = "\n".join(table(compared))
     assert "\nall  " in text
-    assert "synthetic: expected / measured regret" in text
+    assert "synthetic, Sequential: regret expected of grids / reported / measured" in text
