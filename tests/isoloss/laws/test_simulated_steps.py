@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
 from benchmarks.science.noisy_steps import NoisySteps
 from benchmarks.science.shapes import Layout, runs_on
-from isoloss.laws import FitOptions, Prediction, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Run,
+    fit_laws,
+    predict,
+)
 
 TRUTH = NoisySteps()
 SIZES, TOKENS = (2e7, 8e7, 3e8), (1.5e9, 4e9, 1.2e10)
@@ -58,6 +68,24 @@ def test_the_best_learning_rate_at_a_given_batch_size_is_found_and_held() -> Non
             held.append(np.log(rate.low) <= best <= np.log(rate.high))
     assert abs(np.mean(off)) < 0.1
     assert np.mean(held) >= 0.75
+
+
+@pytest.mark.parametrize(("step", "times"), [(3.0, 4.0), (3.0, 6.0), (2.0, 4.0)])
+def test_learning_rates_of_which_one_alone_is_near_the_best_show_a_wall_and_no_valley(
+    step: float, times: float
+) -> None:
+    """Grids that lie so many times too high were answered just above their lowest learning rate, which lost 0.005 to 0.02 nats."""
+    for seed in range(3):
+        high = []
+        for at, run in enumerate(sweep(3, 3, seed, step)):
+            rate, rng = times * run.learning_rate, np.random.default_rng([seed, at])
+            losses = [TRUTH.loss(run.params, t, run.batch_size, rate) for t in run.tokens]
+            noisy = np.array(losses) + 0.001 * rng.standard_normal()
+            high.append(replace(run, learning_rate=rate, losses=noisy))
+        law = fit_laws(high, FitOptions(bootstrap_samples=20)).rate_at_batch
+        assert law.refusal is not None
+        assert law.refusal.reason is RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+        assert law.refusal.figures["direction"] == "smaller"
 
 
 def lost(shift: float, seed: int) -> float | None:

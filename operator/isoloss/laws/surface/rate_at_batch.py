@@ -23,7 +23,7 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import BELIEVED
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason, Status
-from isoloss.laws.quadratic import window
+from isoloss.laws.quadratic import FARTHEST_WASTE, window
 from isoloss.laws.refusals import refuse_alike_sizes
 from isoloss.laws.results import LawError, RateAtBatchLaw
 from isoloss.laws.surface.joint_fit import usual_end
@@ -296,6 +296,13 @@ def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
     np.minimum.at(lowest, points.line, points.x)
     highest = np.full(len(first), -np.inf)
     np.maximum.at(highest, points.line, points.x)
+    least = np.full(len(first), np.inf)
+    np.minimum.at(least, points.line, points.z)
+    near = points.z - least[points.line] < FARTHEST_WASTE * NEAR
+    # Where the lowest or highest of a line alone counts, the line shows a wall, and no valley.
+    alone = near & (np.bincount(points.line, near)[points.line] < 2)
+    at, x = points.line[alone], points.x[alone]
+    best[at] = np.where(x == highest[at], np.inf, np.where(x == lowest[at], -np.inf, best[at]))
     above, below = float((best > highest)[late].mean()), float((best < lowest)[late].mean())
     if max(above, below) <= 0.5:
         return None
