@@ -20,9 +20,8 @@ from isoloss.usual import USUAL_SCATTER
 
 EXPONENT = 0.5
 """Exponent of N* in compute if a single crossing leaves it open: tokens and parameters grow in proportion."""
-EXPONENT_ERROR = 0.1
-OFFSET_ERROR = 0.1
-"""Error of ln N* at a crossing."""
+CROSSING_ERROR = 0.1
+"""Error of ln N* at a crossing, and of that exponent."""
 NARROWEST, WIDEST = 0.3, 2.0
 """ln of the ratio of two sizes whose crossing is used: closer is noise, farther is no parabola."""
 FARTHEST_SIZE = 1.5
@@ -126,8 +125,8 @@ def _through(crossings: Array) -> Path:
         log_params=centre_n,
         log_flops=centre_c - price * mean_gap / 4.0,
         exponent=exponent,
-        exponent_error=EXPONENT_ERROR / float(np.sqrt(1.0 + spread)),
-        offset_error=OFFSET_ERROR,
+        exponent_error=CROSSING_ERROR / float(np.sqrt(1.0 + spread)),
+        offset_error=CROSSING_ERROR,
         price=price,
     )
 
