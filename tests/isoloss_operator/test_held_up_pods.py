@@ -1,14 +1,11 @@
 """Pods that do not start, and pods that do not end: said in the API server's own words, on a real one."""
 
-import time
 from typing import Any
 
 import pytest
 from kubernetes import client
 
 from devcluster.process_node import ProcessNode
-from isoloss_contract.ledger import PointState
-from isoloss_contract.records import ExitCode
 from isoloss_operator.cluster.client import Cluster
 from isoloss_operator.cluster.event_reader import EventReader
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
@@ -98,24 +95,3 @@ def test_the_newest_warning_about_an_object_is_read_with_the_operators_own_right
     found = reader.newest_warning(user.namespace, ("pod-1", "job-1"))
     assert found == "FailedMount: Unable to attach or mount volumes: timed out"
     assert reader.newest_warning(user.namespace, ("job-1",)) == ""
-
-
-def test_a_point_claimed_elsewhere_ends_its_job_and_its_next_attempt_waits(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """Its pod is not replaced: that would look at the claim again at once, for ever."""
-    claimed = {"code": "ClaimedElsewhere", "exit": int(ExitCode.CLAIMED_ELSEWHERE)}
-    where = {"kind": "train", "batch_size": 4, "learning_rate": 2e-3}
-    operator.start()
-    user.apply_sweep(sweep(place, failures=[{**claimed, **where}]))
-    others = f"{SMALL_POINTS - 2}/{SMALL_POINTS}"
-    wait_until(lambda: user.sweep("dense")["status"].get("progress") == others, "the other points")
-    time.sleep(3)
-    records = place.ledger(user.sweep("dense")).points
-    claimed_records = [r for r in records if (r.batch_size, r.learning_rate) == (4, 2e-3)]
-    assert {r.state for r in claimed_records} == {PointState.PENDING}
-    assert {r.attempts.last_failure for r in claimed_records} == {"ClaimedElsewhere"}
-    assert not any(r.attempts.charged for r in claimed_records)
-    keys = {record.key for record in claimed_records}
-    pods = [pod for pod in user.pods() if pod.metadata.labels["isoloss.dev/key"] in keys]
-    assert len(pods) == len(keys)
