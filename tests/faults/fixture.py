@@ -37,7 +37,7 @@ SEARCHED: Json = {
     "grid": {"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
     "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
 }
-"""Six points of one size, which gives no laws: the search adds four, resumes points and ends with nothing left."""
+"""Six points of one size, which gives no laws: the search adds four, resumes points and ends where none is worth its cost."""
 
 
 RUN_ENDED = threading.Event()
