@@ -105,7 +105,7 @@ def unseen_sentences(laws: Laws, query: PredictionQuery, budget: float | None) -
         return []
     return [
         f"The initial loss {loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}): C_pre is at most "
-        f"{past.most:.2g} FLOPs, {past.share:.1%} of the total.{perplexity(laws, loss)}"
+        f"{past.most:.2g} FLOPs, {past.share:.1%} of the total.{other_units(laws, loss)}"
     ]
 
 
