@@ -156,7 +156,8 @@ def test_suspension_stops_what_runs_in_the_other_cluster(
     manifest = elsewhere(place, queue, 0.3, parallelism=2)
     operator.start()
     user.apply_sweep(manifest)
-    wait_until(lambda: len(training(worker)) == 2, "two points to train", 180)
+    # On a busy machine two may never train at the same time.
+    wait_until(lambda: training(worker), "a point to train", 180)
     user.apply_sweep({**manifest, "spec": {**manifest["spec"], "suspend": True}})
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
     wait_until(lambda: not worker.jobs(), "its Jobs to leave the other cluster", 120)
