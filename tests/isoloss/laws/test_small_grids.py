@@ -41,7 +41,7 @@ ENDS = (1e8, 2e8, 4e8), (8e9, 1.2e10, 2e10)
 
 
 def sweep(truth: Synthetic, seed: int, shift=(0.0, 0.0)):
-    grid = Grid(sizes=ENDS[0], tokens=ENDS[1], shift=shift)
+    grid = Grid(*ENDS, shift=shift)
     return synthetic_runs(truth, grid, np.random.default_rng(seed), 0.0005, 0.0015)
 
 
@@ -87,7 +87,7 @@ def test_an_optimum_just_above_learning_rates_that_diverge_is_refused():
 
 
 def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
-    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
+    grid = Grid(*ENDS, shift=(0.0, -1.6))
     laws = fit_laws(synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
     refusal = laws.surface.refusal
     assert refusal.reason is RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
@@ -97,7 +97,7 @@ def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
 
 def test_nobody_is_sent_to_smaller_batches_that_only_early_tokens_want():
     """The batch grid begins where the optimum of the last quarter does."""
-    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, 0.55))
+    grid = Grid(*ENDS, shift=(0.0, 0.55))
     runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003)
     laws = fit_laws(runs, OPTIONS)
     assert laws.surface.refusal is None
@@ -140,7 +140,7 @@ def test_where_all_runs_together_have_an_optimum_a_checkpoints_past_is_asked_of_
 
 
 def test_where_all_runs_together_have_none_a_checkpoints_past_is_not_asked_of_the_best():
-    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
+    grid = Grid(*ENDS, shift=(0.0, -1.6))
     laws = fit_laws(synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
     assert laws.surface.refusal is not None
     assert laws.loss_compute.refusal is not None

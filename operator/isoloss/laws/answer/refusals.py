@@ -115,14 +115,6 @@ def _is_far_above(laws: Laws, loss: float) -> bool:
     return loss > LARGEST_LOSS or (highest is not None and loss * np.log(2.0) > highest)
 
 
-def perplexity(laws: Laws, loss: float) -> str:
-    """What to say of an initial loss above all seen whose logarithm is one that training reaches: perplexities are such."""
-    found = float(np.log(loss))
-    if loss <= LARGEST_LOSS and not _fits(laws, found):
-        return ""
-    return f" If it is a perplexity, the loss is its logarithm, {found:.3f} nats per token."
-
-
 def _fits(laws: Laws, loss: float) -> bool:
     return (laws.loss_compute.irreducible_loss or 0.0) < loss <= (laws.data.highest_loss or 0.0)
 
@@ -167,10 +159,10 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
     }
     reason, hint = RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN, other_units(laws, loss)
     if loss > LARGEST_LOSS:
-        message = (
-            f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most {LARGEST_LOSS:g}."
-            f"{hint or perplexity(laws, loss)}"
+        hint = hint or (
+            f" If it is a perplexity, the loss is its logarithm, {np.log(loss):.3f} nats per token."
         )
+        message = f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most {LARGEST_LOSS:g}.{hint}"
         return Refusal(reason, message, figures)
     message = f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g})"
     if past.share > LARGEST_UNSEEN_SHARE:
