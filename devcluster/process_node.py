@@ -1,7 +1,6 @@
 """A node that runs pods as local processes, seen from the program that starts it."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -52,7 +51,6 @@ class ProcessNode:
 
     def stop(self) -> None:
         """Shut the node down: its pods are terminated and reported as disrupted, not failed."""
-        self.thaw()  # a frozen agent ignores SIGTERM
         self.agent.stop(STOP_SECONDS)
         self._kill_processes()
 
@@ -69,14 +67,6 @@ class ProcessNode:
         """Kill agent and processes at once, as in a power cut: nothing is reported."""
         self.agent.kill()
         self._kill_processes()
-
-    def freeze(self) -> None:
-        """Partition the node: no heartbeat, no status; its processes keep running."""
-        self.agent.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Undo `freeze`."""
-        self.agent.signal(signal.SIGCONT)
 
     def is_running(self) -> bool:
         """Whether the agent is running."""

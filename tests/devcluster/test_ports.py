@@ -11,7 +11,6 @@ import pytest
 
 from devcluster import ports
 from devcluster.access import write_kubeconfig
-from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.object_storage import ObjectStorage
 
@@ -112,23 +111,6 @@ def test_object_storage_that_loses_its_port_while_starting_takes_another(
         assert not storage.url.endswith(f":{taken}")
     finally:
         storage.stop()
-
-
-@pytest.mark.whole
-@pytest.mark.cluster
-def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
-    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    etcd, peer = ports.free_ports(2)
-    chosen = iter([[etcd, peer, taken], *[ports.free_ports(3) for _ in range(5)]])
-    monkeypatch.setattr(ports, "reserved_ports", lambda *_: next(chosen))
-    plane = ControlPlane(tmp_path / "plane")
-    plane.start()
-    try:
-        assert plane.is_running()
-        assert not plane.url.endswith(f":{taken}")
-    finally:
-        plane.stop()
 
 
 def test_whoever_reads_one_that_is_written_again_finds_a_whole_one(tmp_path: Path) -> None:

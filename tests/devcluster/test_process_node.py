@@ -1,7 +1,6 @@
 """The process node treats pods as a kubelet does, as the real controllers and scheduler see it."""
 
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -284,51 +283,3 @@ def test_a_node_that_is_shut_down_disrupts_its_pods(
     reasons = {entry.type: entry.reason for entry in pod.status.conditions}
     assert pod.status.phase == "Failed"
     assert reasons["DisruptionTarget"] == "TerminationByKubelet"
-
-
-def node_is_ready(workload: Workload, name: str) -> bool:
-    """Whether both the node lifecycle controller and the agent report the node as ready."""
-    conditions = workload.core.read_node(name).status.conditions
-    return any(entry.type == "Ready" and entry.status == "True" for entry in conditions)
-
-
-@pytest.mark.whole
-@pytest.mark.slow
-def test_a_frozen_node_loses_its_pods_and_a_thawed_one_is_back(
-    workload: Workload, make_node: NodeFactory
-) -> None:
-    """Two nodes, because nothing is evicted while all nodes of a cluster are silent."""
-    make_node()
-    nodes = {node.name: node for node in make_node.made}
-    workload.create_pod(pod_spec(FOREVER))
-    name = workload.wait_for_phase("Running").spec.node_name
-    nodes[name].freeze()
-    wait_until(lambda: not node_is_ready(workload, name), "the node to be missed")
-    wait_until(lambda: workload.pod().metadata.deletion_timestamp, "the pod to be evicted")
-    conditions = {entry.type: entry.reason for entry in workload.pod().status.conditions}
-    assert conditions["DisruptionTarget"] == "DeletionByTaintManager"
-    nodes[name].thaw()
-    wait_until(lambda: not workload.pods(), "the pod to be ended by its node")
-    wait_until(lambda: node_is_ready(workload, name), "the node to be ready")
-
-
-@pytest.mark.whole
-@pytest.mark.slow
-def test_a_silent_node_loses_its_pods_at_once_after_many_nodes_have_left(
-    workload: Workload, make_node: NodeFactory
-) -> None:
-    """By default a node that left waits ten seconds for its eviction, and all others behind it."""
-    make_node()
-    nodes = {node.name: node for node in make_node.made}
-    left = [f"left-{workload.namespace}-{number}" for number in range(12)]
-    condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
-    for name in left:
-        node: Any = {"metadata": {"name": name}, "status": {"conditions": [condition]}}
-        workload.core.create_node(node)
-    time.sleep(5)  # the controller looks at its nodes every second
-    for name in left:
-        workload.core.delete_node(name)
-    workload.create_pod(pod_spec(FOREVER))
-    name = workload.wait_for_phase("Running").spec.node_name
-    nodes[name].freeze()
-    wait_until(lambda: workload.pod().metadata.deletion_timestamp, "the pod to be evicted", 90)

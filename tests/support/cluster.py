@@ -166,7 +166,6 @@ def make_node(
     factory = NodeFactory(dev_cluster, namespace, [])
     yield factory
     for node in factory.made:
-        node.thaw()
         node.remove()
 
 

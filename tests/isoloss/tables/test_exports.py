@@ -1,19 +1,64 @@
 """Exports of trackers and logs of trainers give the runs that were trained, and say what was taken for what.
 
-What the folder `exports` has, `make_exports.py` wrote with the tools themselves; W&B's are in its format.
+What the folder `exports` has, the tools wrote themselves, by the script that commit c1145d82 has; W&B's are in its format.
 """
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 
 from isoloss import read_runs
 from isoloss.errors import BadInput
 from isoloss.runs import RunSet
-from tests.isoloss.tables.make_exports import FOLDER, LENGTH, Trained, trained
 from tests.support.command_line import Isoloss
+from tests.support.synthetic_runs import NOISE, bowl
+
+FOLDER = Path(__file__).parent / "exports"
+LENGTH = 2048
+STEP_TOKENS = 512 * LENGTH
+"""Tokens are multiples of it, so that every batch size has them after whole steps."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run as its trainer knew it."""
+
+    name: str
+    params: int
+    batch_size: int
+    learning_rate: float
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+def trained() -> list[Trained]:
+    """The runs of the sweep, on the surface of `synthetic_runs`."""
+    rng = np.random.default_rng(0)
+    found = []
+    for size, batch, rate in itertools.product(
+        (30e6, 100e6), (32, 128, 512), (1.25e-4, 3.5e-4, 1e-3)
+    ):
+        ends = np.geomspace(0.5e9, 60 * size + 3e9, 6)
+        tokens = np.round(ends / STEP_TOKENS) * STEP_TOKENS
+        losses = 1.7 + 400 / size**0.34 + 410 / tokens**0.28 + bowl(rate, batch, size, tokens)
+        losses += NOISE * rng.standard_normal(6)
+        found.append(
+            Trained(
+                name=f"n{size / 1e6:.0f}m-b{batch}-lr{rate:g}",
+                params=int(size),
+                batch_size=batch,
+                learning_rate=rate,
+                steps=tuple(int(each) for each in tokens / batch / LENGTH),
+                losses=tuple(round(float(each), 4) for each in losses),
+            )
+        )
+    return found
+
 
 TRAINED = {run.name: run for run in trained()}
 WANDB_RUNS = f"{FOLDER}/wandb/runs.csv"
