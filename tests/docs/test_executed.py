@@ -89,63 +89,6 @@ def test_no_reason_is_kept_that_no_page_gives() -> None:
 
 # ------------------------------------------------------------------------------ how pages are read
 
-PAGE = """\
-# A page
-
-Text with `kubectl -n SPACE get pods` and `helm test` in it.
-
-    kubectl apply -f one.yaml
-
-    kubectl get pods
-
-    L(C) = a formula
-
-<!-- not executed: needs a GPU -->
-```sh
-make one
-make two
-```
-
-1. A list.
-
-       helm upgrade isoloss helm/isoloss
-
-- `kubectl -n SPACE get workloads` <!-- not executed: needs Kueue -->
-
-```text
-make is what this prints
-```
-"""
-
-
-def test_blocks_and_quoted_commands_are_found_in_order_with_their_marks(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert [(each.line, each.text, each.mark) for each in blocks(page) if each.is_to_be_typed] == [
-        (3, "kubectl -n SPACE get pods", ""),
-        (5, "kubectl apply -f one.yaml\n\nkubectl get pods\n\nL(C) = a formula", ""),
-        (12, "make one\nmake two", "needs a GPU"),
-        (19, "helm upgrade isoloss helm/isoloss", ""),
-        (21, "kubectl -n SPACE get workloads", "needs Kueue"),
-    ]
-
-
-def test_a_mark_of_the_page_is_about_all_its_commands(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        PAGE.replace("# A page\n", "# A page\n\n<!-- page not executed: needs a cloud -->\n")
-    )
-    marks = [each.mark for each in blocks(page) if each.is_to_be_typed]
-    assert len(marks) == 5
-    assert set(marks) == {"needs a cloud"}
-
-
-def test_a_command_of_a_page_is_one_however_it_is_continued(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("Text:\n\n    kubectl create \\\n      --from-literal=a=b\n\nMore.\n")
-    (block,) = blocks(page)
-    assert block.text == "kubectl create \\\n  --from-literal=a=b"
-
 
 def test_no_page_hides_a_mark_that_is_not_read() -> None:
     """A misspelt comment would except nothing, and say nothing."""

@@ -164,18 +164,6 @@ def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(
     assert resumed, "the checkpoints of the deleted sweep are used"
 
 
-def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
-    operator: OperatorProcess, user: User, place: Place
-) -> None:
-    operator.start()
-    manifest = sweep(place)
-    manifest["spec"]["data"]["domains"][1]["uri"] = "s3://of-another-team/*.jsonl"
-    user.apply_sweep(manifest)
-    message = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    assert "spec.data.domains[1].uri: " in conditions(message)["Accepted"]["message"]
-    assert not user.jobs()
-
-
 def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

@@ -535,16 +535,6 @@ def test_a_tokenizer_that_does_not_load_is_refused_by_name(
     assert words in caught.value.message
 
 
-def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Path) -> None:
-    folder = make_tokenizer(tmp_path / "tokenizer", GOOD)
-    (folder / "tokenizer_config.json").unlink()
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.add_special_tokens(["<|user|>"])  # the only special token would be the end
-    tokenizer.save(str(folder / "tokenizer.json"))
-    with pytest.raises(BadData, match="no end-of-text token"):
-        run(prepare_task(uri(corpus), uri(tmp_path), tokenizer=uri(folder)))
-
-
 # --------------------------------------------------------------------------- odd but acceptable
 
 

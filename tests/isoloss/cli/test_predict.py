@@ -5,7 +5,6 @@ import json
 import math
 import re
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from tests.support.command_line import Isoloss
 from tests.support.stored_sweep import write_sweep
 from tests.support.synthetic import Grid, Synthetic
 from tests.support.synthetic import synthetic_runs as surface_runs
-from tests.support.synthetic_runs import synthetic_runs, write_runs
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
@@ -141,38 +139,6 @@ def test_a_perplexity_for_the_initial_loss_is_recognised(predict: Isoloss) -> No
     (warning,) = [w for w in higher if "above every loss" in w]
     assert "if it is in bits per token, it is 3.466 nats per token" in warning
     assert "perplexity" not in warning
-
-
-BITS, BYTES = math.log(2), 4.4
-"""Nats in a bit, and bytes in a token."""
-
-
-@pytest.mark.parametrize(
-    ("of_laws", "of_loss", "words"),
-    [
-        (BITS * BYTES, 1.0, "in nats per token and the laws in bits per byte, it is 0.9017 bits"),
-        (BYTES, 1.0, "in nats per token and the laws in nats per byte, it is 0.625 nats"),
-        (BITS * BYTES, BITS, "in nats per byte, it is 0.9017 "),
-        (1.0, BITS * BYTES, "in bits per byte, it is 2.75 nats per token"),
-        (1.0, BYTES, "in nats per byte, it is 2.75 nats per token"),
-    ],
-    ids=["bits a byte", "nats a byte", "bits a token", "loss in bits a byte", "in nats a byte"],
-)
-def test_an_initial_loss_in_another_unit_than_the_laws_is_refused_with_the_number_in_theirs(
-    of_laws: float, of_loss: float, words: str, isoloss: Isoloss, tmp_path: Path
-) -> None:
-    """2.75 nats per token, in the unit of each."""
-    runs = [replace(each, losses=each.losses / of_laws) for each in synthetic_runs(evaluations=16)]
-    table = write_runs(tmp_path / "runs.csv", runs)
-    laws = tmp_path / "laws.json"
-    assert isoloss("fit", table, "--out", laws, "--bootstrap-samples", "50").code == 0
-    asked = ("--cpt-tokens", "5e9", "--params", "1e9", "--json")
-    ended = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_loss))
-    assert ended.code == 3
-    (refusal,) = ended.document["refused"]
-    assert words in refusal["message"]
-    right = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_laws))
-    assert right.code == 0
 
 
 @pytest.mark.parametrize(

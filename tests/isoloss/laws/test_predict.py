@@ -264,25 +264,40 @@ def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kep
     assert words in found.refusals[0].message
 
 
+BITS, BYTES = np.log(2.0), 4.4
+"""Nats in a bit, and bytes in a token."""
+
+
 @pytest.mark.parametrize(
-    ("initial_loss", "reason", "fits"),
+    ("of_laws", "initial_loss", "reason", "fits"),
     [
-        (2.75, engine.RefusalReason.EXTRAPOLATION_TOO_FAR, "3.967 bits per token"),
-        (2.4, engine.RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED, "3.462 bits per token"),
+        (BITS, 2.75, "ExtrapolationTooFar", "and the laws in bits per token, it is 3.967 bits"),
+        (BITS, 2.4, "IrreducibleLossNotIdentified", "laws in bits per token, it is 3.462 bits"),
+        (
+            BITS * BYTES,
+            2.75,
+            "InitialLossAboveAllSeen",
+            "laws in bits per byte, it is 0.9017 bits",
+        ),
+        (
+            BYTES,
+            2.75,
+            "InitialLossAboveAllSeen",
+            "and the laws in nats per byte, it is 0.625 nats",
+        ),
+        (1.0, 2.75 / BITS / BYTES, "InitialLossBelowIrreducible", "is 2.75 nats per token"),
+        (1.0, 2.75 / BYTES, "InitialLossBelowIrreducible", "it is 2.75 nats per token"),
     ],
 )
-def test_a_loss_in_nats_asked_of_laws_in_bits_is_told_the_units_that_would_fit(
-    initial_loss, reason, fits
+def test_a_loss_in_another_unit_than_the_laws_is_told_the_number_in_theirs(
+    of_laws, initial_loss, reason, fits
 ):
-    runs = [replace(run, losses=run.losses / np.log(2.0)) for run in load_sample_runs().runs]
+    runs = [replace(run, losses=run.losses / of_laws) for run in load_sample_runs().runs]
     laws = engine.fit_laws(runs, engine.FitOptions(bootstrap_samples=20))
     asked = engine.PredictionQuery(initial_loss=initial_loss, cpt_tokens=5e9, params=1e9)
     (refusal,) = refusal_of(laws, asked).refusals
-    assert refusal.reason is reason
-    assert (
-        f"if it is in nats per token and the laws in bits per token, it is {fits}"
-        in refusal.message
-    )
+    assert refusal.reason == reason
+    assert fits in refusal.message
 
 
 def test_a_question_far_from_the_sweep_is_answered_if_little_is_expected_to_be_wasted():

@@ -127,37 +127,6 @@ def test_an_export_gives_the_runs_that_were_trained(export: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("export", "line"),
-    [
-        (
-            "W&B's line panel",
-            "tokens: Step*batch_size*sequence_length; loss: eval/loss; as named: run; from",
-        ),
-        (
-            "W&B's history",
-            "run: run_id; tokens: _step*batch_size*sequence_length; loss: eval/loss; from",
-        ),
-        (
-            "TensorBoard",
-            "run: the file's name; tokens: step*batch_size*sequence_length; loss: Value; from",
-        ),
-        ("MLflow", "run: run_id; tokens: step*batch_size*sequence_length; loss: eval_loss; from"),
-        (
-            "Trackio",
-            "run: run_name; tokens: train/global_step*batch_size*sequence_length; loss: eval/loss; from",
-        ),
-        (
-            "HF Trainer",
-            f"run: the folder's name; sequence_length: {LENGTH}; learning_rate: peak of train/learning_rate; "
-            "tokens: train/global_step*batch_size*sequence_length; loss: eval/loss; from",
-        ),
-    ],
-)
-def test_what_was_taken_for_what_is_one_line(export: str, line: str) -> None:
-    assert line in read(export).read[0].in_words()
-
-
-@pytest.mark.parametrize(
     ("export", "rows"),
     [("W&B's history", 144), ("Trackio", 144), ("W&B's line panel", 0), ("MLflow", 0)],
 )

@@ -101,16 +101,6 @@ def test_creating_twice_creates_once(cluster: Cluster, owner: Owner, writer: Job
     assert names(cluster, owner.namespace) == ["other", "same"]
 
 
-def test_a_namesake_that_is_not_ours_is_left_alone(
-    user: User, owner: Owner, writer: JobWriter
-) -> None:
-    other = user.apply_sweep(sweep_manifest("stranger", "s3://bucket/stranger"))
-    stranger = Owner(SWEEP, owner.namespace, "stranger", other["metadata"]["uid"])
-    writer.create(stranger, [request("taken")])
-    with pytest.raises(CreateRefused, match="does not belong"):
-        writer.create(owner, [request("taken")])
-
-
 @pytest.mark.parametrize(
     ("template", "message"),
     [

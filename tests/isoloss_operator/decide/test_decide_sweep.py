@@ -276,19 +276,6 @@ def test_a_job_that_writes_to_another_store_is_deleted_and_its_point_started_her
     assert not any(request.labels["isoloss.dev/key"] == FIRST.key for request in plan.create[2:])
 
 
-def test_a_resumed_sweep_starts_its_stopped_points_with_a_new_attempt_uncharged() -> None:
-    """Suspending records the interruption before the Job is deleted."""
-    suspended = replace(training(), spec=parsed(sweep_spec(suspend=True)), generation=2)
-    stopped = decide_sweep(suspended)
-    resumed = decide_sweep(
-        after(suspended, stopped, spec=parsed(sweep_spec()), generation=3, jobs=())
-    )
-    numbers = [(request.attempt, request.task.claimant.attempt) for request in resumed.create]
-    assert numbers == [(2, 2)] * 3
-    assert ledger_of(stopped).points[0].attempts.interruptions == 1
-    assert ledger_of(stopped).points[0].attempts.charged == {}
-
-
 def test_the_requests_carry_everything_the_shell_needs() -> None:
     """Task, labels, templates in order, secret and queue."""
     spec = sweep_spec(
