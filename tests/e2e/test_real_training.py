@@ -26,7 +26,7 @@ from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from tests.support.cluster import wait_until
 from tests.support.models import example_model
-from tests.support.operator_process import OperatorProcess, User, env_template, sweep_manifest
+from tests.support.operator_process import OperatorProcess, User, env_template, trained_manifest
 from tests.support.texts import text
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow]
@@ -76,24 +76,12 @@ def operator(
 
 
 def real_sweep(store: Store) -> Json:
-    domain = {"name": "manual", "uri": f"{store.uri}/corpus/*.jsonl", "weight": 1}
-    return sweep_manifest(
+    return trained_manifest(
         "real",
         f"{store.uri}/sweep",
-        data={
-            "tokenizer": f"{store.uri}/tokenizer",
-            "sequenceLength": 64,
-            "domains": [domain],
-            "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
-        },
-        proxies=[
-            {"name": "long", "model": {"config": example_model("dense-tiny")}, "tokens": 24_000},
-            {"name": "short", "model": {"config": example_model("dense-small")}, "tokens": 4_000},
-        ],
+        store.uri,
+        tokens=24_000,
         grid={"batchSizes": [1], "learningRates": ["1e-3", "4e-3"]},
-        optimizer={"warmupTokens": 500},
-        evaluation={"firstTokens": 1_000, "perDecade": 8},
-        training={"precision": "Float32", "checkpointSeconds": 1},
         failurePolicy={},
         parallelism=PARALLELISM,
         podTemplate=env_template(**ONE_THREAD),

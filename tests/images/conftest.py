@@ -142,9 +142,8 @@ def user(cluster: KubeletCluster) -> User:
     return User(cluster.api, RESEARCH)
 
 
-@pytest.fixture(scope="module", params=["first", "second"])
+@pytest.fixture(scope="module")
 def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
-    """Twice through: what the first leaves behind would disturb the second, and is an error itself."""
     with running_cluster(images, buildah) as cluster:
         yield cluster
 

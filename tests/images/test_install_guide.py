@@ -16,10 +16,9 @@ import yaml
 from kubernetes import client
 
 from devcluster.object_storage import ObjectStorage
-from images.build import Buildah
 from isoloss.summaries import in_words
 from isoloss_contract.store import Store
-from tests.images.conftest import RESEARCH, KubeletCluster, running_cluster
+from tests.images.conftest import RESEARCH, KubeletCluster
 from tests.images.reader import bucket_server, reader
 from tests.support.cluster import wait_until
 from tests.support.operator_process import SYNTHETIC_TRAINER, User, conditions, sweep_manifest
@@ -52,12 +51,6 @@ Json = dict[str, Any]
 
 
 # ------------------------------------------------------------------------------ what the reader has
-
-
-@pytest.fixture(scope="module")
-def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
-    with running_cluster(images, buildah) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

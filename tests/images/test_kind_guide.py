@@ -5,7 +5,6 @@ volume, which is what the guide's groups and modes are for. How points train on 
 test_on_a_kubelet.py.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ import yaml
 
 from demo.corpus import write_jsonl
 from demo.tokenizer import train_tokenizer
-from images.build import Buildah
 from isoloss_operator.decide.observation import LABEL_KIND
-from tests.images.conftest import RESEARCH, KubeletCluster, running_cluster
+from tests.images.conftest import RESEARCH, KubeletCluster
 from tests.images.reader import reader, reader_environment
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User
@@ -31,12 +29,6 @@ EXAMPLE = CHECKOUT / "crds" / "examples" / "demo-sweep.yaml"
 CORPUS_CHARACTERS = 300_000
 PATIENCE = 600
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
-    with running_cluster(images, buildah) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

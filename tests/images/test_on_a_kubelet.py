@@ -1,6 +1,6 @@
 """The images as users run them: installed with helm, under restricted Pod Security, on a real kubelet.
 
-One story in order, told twice (the parameter of `cluster`). Every step needs those before it, so
+One story in order, told twice. Every step needs those before it, so
 run it with -x, as `make test-images` does.
 """
 
@@ -23,16 +23,22 @@ from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import LABEL_KIND
 from tests.images.conftest import RESEARCH, TAGS, KubeletCluster
 from tests.support.cluster import wait_until
-from tests.support.models import example_model
 from tests.support.operator_process import (
     SYNTHETIC_TRAINER,
     User,
     conditions,
     prediction_manifest,
     sweep_manifest,
+    trained_manifest,
 )
 
-pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.images,
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    # What the first leaves behind would disturb the second, and is an error itself.
+    pytest.mark.parametrize("cluster", ["first", "second"], indirect=True, scope="module"),
+]
 
 CHART = Path(__file__).parents[2] / "helm" / "isoloss"
 SYSTEM = "isoloss-system"
@@ -112,26 +118,14 @@ def synthetic_sweep(name: str, **environment: str) -> Json:
 
 
 def real_sweep(name: str, limits: Json | None = None) -> Json:
-    """Eight points of the real trainer, too few tokens for laws."""
-    domain = {"name": "manual", "uri": f"{STORE}/corpus/*.jsonl", "weight": 1}
-    return sweep_manifest(
+    """Eight points."""
+    return trained_manifest(
         name,
         "",
+        STORE,
+        tokens=40_000,
         storage={"uri": f"{STORE}/{name}"},
-        data={
-            "tokenizer": f"{STORE}/tokenizer",
-            "sequenceLength": 64,
-            "domains": [domain],
-            "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
-        },
-        proxies=[
-            {"name": "long", "model": {"config": example_model("dense-tiny")}, "tokens": 40_000},
-            {"name": "short", "model": {"config": example_model("dense-small")}, "tokens": 4_000},
-        ],
         grid={"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
-        optimizer={"warmupTokens": 500},
-        evaluation={"firstTokens": 1_000, "perDecade": 8},
-        training={"precision": "Float32", "checkpointSeconds": 1},
         parallelism=2,
         podTemplate=pod_template(limits, synthetic=False),
     )

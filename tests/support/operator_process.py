@@ -19,7 +19,7 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import looks, wait_until
-from tests.support.models import two_domains, two_sizes
+from tests.support.models import example_model, two_domains, two_sizes
 from tests.support.synthetic_trainer import VOCABULARY
 from tests.support.warm_operator import DRAWS, LOG
 from tests.support.warm_python import WarmProcess, WarmPython
@@ -378,6 +378,28 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
             **spec,
         },
     }
+
+
+def trained_manifest(name: str, uri: str, inputs: str, tokens: int, **spec: Any) -> Json:
+    """A sweep for the real trainer, of too few tokens for laws; `tokens` are those of its long points."""
+    return sweep_manifest(
+        name,
+        uri,
+        data={
+            "tokenizer": f"{inputs}/tokenizer",
+            "sequenceLength": 64,
+            "domains": [{"name": "manual", "uri": f"{inputs}/corpus/*.jsonl", "weight": 1}],
+            "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
+        },
+        proxies=[
+            {"name": "long", "model": {"config": example_model("dense-tiny")}, "tokens": tokens},
+            {"name": "short", "model": {"config": example_model("dense-small")}, "tokens": 4_000},
+        ],
+        optimizer={"warmupTokens": 500},
+        evaluation={"firstTokens": 1_000, "perDecade": 8},
+        training={"precision": "Float32", "checkpointSeconds": 1},
+        **spec,
+    )
 
 
 def prediction_manifest(name: str, sweep: str, **spec: Any) -> Json:
