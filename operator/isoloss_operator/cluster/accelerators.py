@@ -12,6 +12,9 @@ CONTAINER = "trainer"
 ACCELERATOR = re.compile(r"^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)")
 """Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, … All have a domain:
 Kubernetes takes no other name for what it does not know itself."""
+SHARE = re.compile(r"mem|(?<!neuron)core|percent|ratio|priority|monitor|tile")
+"""In names beside those of devices: how much of its devices' memory and time a pod gets, as nvidia.com/gpumem of HAMi,
+koordinator.sh/gpu-memory and gpu.intel.com/millicores."""
 OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Of Kubernetes itself, which need none, as hugepages-SIZE."""
 MOST_DEVICES = 2**20
@@ -53,10 +56,14 @@ def misplaced_accelerators(template: Any) -> str:
 def _by_container(template: Any) -> dict[str, int]:
     return {
         container: sum(
-            _number(limits, name) for name in limits.values if ACCELERATOR.search(name.lower())
+            _number(limits, name) for name in limits.values if _is_device(name.lower())
         )
         for container, limits in _resources(template, "limits").items()
     }
+
+
+def _is_device(name: str) -> bool:
+    return bool(ACCELERATOR.search(name)) and not SHARE.search(name.partition("/")[2])
 
 
 def _resources(template: Any, kind: str) -> dict[str, Fields]:

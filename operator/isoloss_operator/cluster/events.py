@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from isoloss.formatting import shortened
 from isoloss_operator.cluster.client import EVENT, FIELD_MANAGER, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.decide.plans import Event
 
 MAX_NOTE = 1024
-"""The API server's limit on an event's text."""
+"""The API server's limit on an event's text, in bytes: it drops one that is longer."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def event_body(event: Event, owner: Owner, identity: str, now: datetime) -> dict
         "type": event.type,
         "reason": event.reason[:128],
         "action": "Reconcile",
-        "note": event.message[:MAX_NOTE],
+        "note": shortened(event.message, MAX_NOTE),
         "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": FIELD_MANAGER,
         "reportingInstance": identity[:128],

@@ -26,6 +26,12 @@ COUNTED: dict[str, tuple[dict[str, Any], int]] = {
     "a sidecar's are its own": (template({"amd.com/gpu": 2}, decoder={"amd.com/gpu": 1}), 2),
     "a name without a domain": (template({"gpu": 8}), 1),
     "shared": (template({"example.com/vgpu": 2}), 2),
+    "what a share of a device has": (
+        template({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}),
+        2,
+    ),
+    "a share alone": (template({"koordinator.sh/gpu-memory": "16Gi"}), 1),
+    "cores that are devices": (template({"aws.amazon.com/neuroncore": 4}), 4),
     "another container": (template(decoder={"cpu": 8}), 1),
 }
 

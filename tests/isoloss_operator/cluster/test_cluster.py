@@ -275,6 +275,9 @@ def test_events_are_sent_and_repetitions_are_one(
     event = Event("Normal", "Finished", "All done.")
     send_events(cluster, owner, "test", [event, event])
     assert user.events(owner.name) == ["Finished"]
+    # 1,024 bytes are the most that the API server takes.
+    send_events(cluster, owner, "test", [Event("Warning", "Crashed", "é" * 1000)])
+    assert sorted(user.events(owner.name)) == ["Crashed", "Finished"]
 
 
 def test_an_unreachable_api_server_is_unavailable_not_a_traceback() -> None:
