@@ -22,6 +22,7 @@ SCHEMAS: Final = {
     5: "77b4b99474e5a18f3e27fddd8fec78b2",
     6: "1f56c3cc357c66c3a2b74ef2c8626ef3",
     7: "8521e8facba0c03696bc99afbf4ebe04",
+    8: "8ed28d0cdb66fac9ae2e3e087fc48b24",
 }
 """Hash of the schema by version of the format. Every change of it, a new optional field too, is a new version: an older
 operator leaves a ledger of a newer one alone, as it would lose what it does not know."""
@@ -29,6 +30,8 @@ OLDEST: Final = min(SCHEMAS)
 """The oldest version that is read."""
 VERSION: Final = max(SCHEMAS)
 """The version that is written."""
+WITH_DIGEST: Final = 8
+"""The first version whose head has a digest."""
 MAX_TEXT_BYTES: Final = 64 * 2**20
 """Size of a ledger before compression: of 45,000 points that failed twice each, or of 150,000 without a failure."""
 MAX_LINES: Final = 200_000
@@ -45,6 +48,8 @@ class LedgerHead(LedgerHeader):
     """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     planned_points: int = Field(ge=0)
     """Lines of Ledger.points; those that follow are of Ledger.former."""
+    digest: str = Field(default="", max_length=64)
+    """Ledger.digest: a number edited by hand would be believed, and looks like any other."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,11 @@ def encoded(ledger: Ledger, epoch: int) -> bytes:
     """The object that holds a ledger. Equal ledgers of one epoch give equal bytes."""
     fields = {name: getattr(ledger, name) for name in LedgerHeader.model_fields}
     head = LedgerHead(
-        ledger_version=VERSION, epoch=epoch, planned_points=len(ledger.points), **fields
+        ledger_version=VERSION,
+        epoch=epoch,
+        planned_points=len(ledger.points),
+        digest=ledger.digest,
+        **fields,
     )
     lines = [head.model_dump_json(exclude_defaults=True).encode()]
     lines += [
@@ -100,7 +109,10 @@ def decoded(
         raise BadRecord(f"{source}: {len(records)} of {head.planned_points} planned points")
     fields = {name: getattr(head, name) for name in LedgerHeader.model_fields}
     points, former = records[: head.planned_points], records[head.planned_points :]
-    return Ledger(points=tuple(points), former=tuple(former), **fields), head
+    ledger = Ledger(points=tuple(points), former=tuple(former), **fields)
+    if head.ledger_version >= WITH_DIGEST and head.digest != ledger.digest:
+        raise BadRecord(f"{source}: it was edited: it no longer has the digest in its first line")
+    return ledger, head
 
 
 def decoded_head(content: bytes, source: str) -> LedgerHead:

@@ -74,9 +74,10 @@ def test_what_a_search_of_version_6_pruned_stays_where_it_is_and_its_repeats_go(
     assert [added.reason for added in ledger.additions] == ["BeyondEdge"]
 
 
-def test_a_ledger_of_the_present_version_is_read_and_keeps_its_digest() -> None:
-    ledger, head = decoded((FILES / f"ledger-{VERSION}.jsonl.gz").read_bytes(), "x")
-    assert head.ledger_version == VERSION
+@pytest.mark.parametrize("version", [7, VERSION])
+def test_a_ledger_with_a_corpus_is_read_and_keeps_its_digest(version: int) -> None:
+    ledger, head = decoded((FILES / f"ledger-{version}.jsonl.gz").read_bytes(), "x")
+    assert head.ledger_version == version
     assert ledger.corpus is not None
     assert ledger.corpus.sources_stamp == "5" * 32
     assert ledger.digest == "369411a4409cbdd265070c3a0703ccc0767cbf42433bcb10915056b3762b5417"
