@@ -55,9 +55,7 @@ def misplaced_accelerators(template: Any) -> str:
 
 def _by_container(template: Any) -> dict[str, int]:
     return {
-        container: sum(
-            _number(limits, name) for name in limits.values if _is_device(name.lower())
-        )
+        container: sum(_number(limits, name) for name in limits.values if _is_device(name.lower()))
         for container, limits in _resources(template, "limits").items()
     }
 
