@@ -30,6 +30,12 @@ WIDE_PARALLELISM = 6
 WIDE_GRID = {**GRID, "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]}
 """30 points, whose laws can be fitted."""
 WIDE: Json = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
+SQUARE: Json = {
+    "grid": {**GRID, "learningRates": ["2e-3", "4e-3", "8e-3"]},
+    "parallelism": WIDE_PARALLELISM,
+}
+"""The 18 points of a sweep with the optimum inside the grid."""
+SQUARE_POINTS = 18
 SEARCHED: Json = {
     "proxies": [
         {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000}
@@ -38,6 +44,13 @@ SEARCHED: Json = {
     "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
 }
 """Six points of one size, which gives no laws: the search adds four, resumes points and ends where none is worth its cost."""
+SHORT_SEARCH: Json = {
+    **SEARCHED,
+    "grid": {**SEARCHED["grid"], "batchSizes": [6, 18]},
+    "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 2}},
+    "parallelism": 3,
+}
+"""The same with four points, of which one waits for a slot, and two more: half of its writes, of every kind of each step."""
 
 
 RUN_ENDED = threading.Event()

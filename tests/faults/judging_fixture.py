@@ -11,7 +11,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
 from isoloss_operator.api import PREDICTION_PLURAL, SWEEP_PLURAL
-from tests.faults.fixture import SWEEP, FaultFixture, Json
+from tests.faults.fixture import SQUARE, SQUARE_POINTS, SWEEP, FaultFixture, Json
 from tests.faults.journal import has_finished, is_judged
 from tests.support.operator_process import (
     conditions,
@@ -24,12 +24,6 @@ from tests.support.published_configs import TOY_CHECKPOINT
 PREDICTION, JUDGE, CONFIG_MAP = "target", "judging", "answer"
 AROUND, AT_ONCE = 5, 2
 TOKENS = 4_000_000
-SQUARE: Json = {
-    "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
-    "parallelism": 6,
-}
-"""The 18 points of a sweep with the optimum inside the grid."""
-SQUARE_POINTS = 18
 ANSWER = (
     "initialLoss",
     "targetLoss",

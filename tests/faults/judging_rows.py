@@ -8,9 +8,9 @@ from kubernetes import client
 from tests.faults import injection
 from tests.faults.api_rows import ANSWERS, EVERY, TIMES
 from tests.faults.cluster_rows import HARMS
-from tests.faults.fixture import Failed, FaultFixture
+from tests.faults.fixture import SQUARE, Failed, FaultFixture
 from tests.faults.injection import Fault, From, of_key, of_verb
-from tests.faults.judging_fixture import AROUND, PREDICTION, SQUARE, JudgingFixture
+from tests.faults.judging_fixture import AROUND, PREDICTION, JudgingFixture
 from tests.faults.kills import JUDGE_KILLED
 from tests.faults.process_rows import BOTH_LEADING, two_writing
 from tests.faults.rows import Play, Row, row_beside

@@ -4,8 +4,8 @@ from typing import Any
 
 from kubernetes import client
 
-from tests.faults.fixture import WIDE, FaultFixture
-from tests.faults.rows import Row
+from tests.faults.fixture import FaultFixture
+from tests.faults.rows import Row, row_beside
 from tests.faults.verdict import Expectation
 
 PREEMPTIONS = 100
@@ -46,10 +46,9 @@ def running(fixture: FaultFixture) -> list[Any]:
 
 def preemption_row(count: int = PREEMPTIONS) -> Row:
     """The row, with so many preemptions."""
-    return Row(
+    return row_beside(
+        "preemptions",
         f"job/preempted-{count}-times",
         f"{count} running pods of 30 points are evicted: nothing is charged",
         lambda fixture: preempted(fixture, count),
-        options={"spec": WIDE},
-        reference="kills",
     )

@@ -5,16 +5,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.fixture import SEARCHED, WIDE, Failed, FaultFixture, new_fixture
+from tests.faults.fixture import (
+    SEARCHED,
+    SHORT_SEARCH,
+    SQUARE,
+    WIDE,
+    Failed,
+    FaultFixture,
+    new_fixture,
+)
 from tests.faults.harness import Harness
 from tests.faults.judging_fixture import JUDGED
-from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
+from tests.faults.verdict import (
+    SETTLE_SECONDS,
+    Expectation,
+    Reference,
+    Verdict,
+    judge,
+    take_reference,
+)
 from tests.faults.writes import Writes
 
 REFERENCES: Mapping[str, Mapping[str, Any]] = {
     "rows": {},
-    "kills": {"spec": WIDE},
+    "preemptions": {"spec": WIDE},
     "searches": {"spec": SEARCHED},
+    "kills": {"spec": SQUARE},
+    "killed searches": {"spec": SHORT_SEARCH},
     "judged": JUDGED,
 }
 """The fixtures that are played undisturbed, as options of new_fixture."""
@@ -61,6 +78,7 @@ def play_row(harness: Harness, row: Row, reference: Reference) -> Verdict:
             expected = row.play(fixture) or expected
         except Failed as error:
             failure = str(error)
+        time.sleep(SETTLE_SECONDS)
         return judge(fixture, reference, expected, failure, began)
     finally:
         fixture.end()

@@ -10,7 +10,7 @@ from typing import Any
 from tests.faults.cluster_rows import delete_jobs, running_jobs
 from tests.faults.fixture import SEARCHED, Failed, FaultFixture
 from tests.faults.injection import From, of_key
-from tests.faults.kills import SEARCH, lives
+from tests.faults.kills import lives
 from tests.faults.process_rows import BOTH_LEADING, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.servers import descendants
@@ -73,7 +73,7 @@ def search_rows() -> list[Row]:
 
 
 def _row(name: str, words: str, play: Play, **more: Any) -> Row:
-    return row_beside(SEARCH.reference, f"search/{name}", words, play, **more)
+    return row_beside("searches", f"search/{name}", words, play, **more)
 
 
 def _decides(call: Call) -> bool:

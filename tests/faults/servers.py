@@ -88,7 +88,7 @@ def kill_all(operator: OperatorProcess) -> None:
     Its lease goes, too: that a lease expires is a row of its own, and need not be waited for in all.
     """
     assert operator.process is not None
-    family = [operator.process.pid, *descendants(operator.process.pid)]
+    family = {operator.process.pid, *descendants(operator.process.pid), *writers(operator.log)}
     for pid in family:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -105,6 +105,16 @@ def hasten_fits(operator: OperatorProcess) -> None:
         for pid in descendants(operator.process.pid):
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def writers(log: Path) -> list[int]:
+    """The processes below this one whose output is a log: fits of a forked operator are no descendants of it."""
+    found = []
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/fd/1").readlink() == log:
+                found.append(pid)
+    return found
 
 
 def descendants(pid: int) -> list[int]:

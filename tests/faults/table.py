@@ -38,8 +38,8 @@ Written by `make faults`, which injects each fault into a run against a real API
 operator is its real process with the chart's rights, behind two proxies that count its calls and make them fail; a
 simulator ends its pods with real records in the store.
 
-Most rows have a sweep of 12 points and `parallelism: 4`. Kills after the N-th write have 30 points and
-`parallelism: 6`, a search has six points with its optimum beyond the grid, and a sweep around an answer has five
+Most rows have a sweep of 12 points and `parallelism: 4`. Kills after the N-th write have 18 points and
+`parallelism: 6`, a search has four to six points with its optimum beyond the grid, and a sweep around an answer five
 points, the 18 of the laws and the prediction that it judges.
 
 A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, and no point is charged for

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
 from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row
+from tests.faults.servers import writers
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
 from tests.faults.writes import Writes
@@ -148,6 +152,15 @@ def test_writes_after_the_nth_are_held_and_dropped(proxy: Proxy, upstream: Upstr
     time.sleep(0.2)
     assert len([each for each in upstream.reached if "namespaces/team/jobs" in each]) == 2
     assert ask(proxy, "POST", JOBS)[0] == 200
+
+
+def test_a_fit_that_is_no_descendant_of_its_operator_is_found_by_the_log(tmp_path: Path) -> None:
+    own, other = tmp_path / "own.log", tmp_path / "other.log"
+    command = [sys.executable, "-c", "input()"]
+    with own.open("w") as log, subprocess.Popen(command, stdin=PIPE, stdout=log) as process:
+        assert writers(own) == [process.pid]
+        assert writers(other) == []
+        process.kill()
 
 
 # ----------------------------------------------------------------------------- what is concluded

@@ -97,7 +97,6 @@ def judge(
     fixture: FaultFixture, reference: Reference, expected: Expectation, failure: str, began: float
 ) -> Verdict:
     """The verdict on a fixture that was played; `failure` says why it did not get to its end."""
-    time.sleep(SETTLE_SECONDS)
     problems = [failure] if failure else []
     lost = _lost(fixture, reference, expected, problems) if expected.compares else 0
     retrained = max(0, fixture.trainings.repeated() - expected.retrained)
