@@ -27,10 +27,11 @@ def cluster_of(kubeconfig: Path) -> Cluster:
 
 
 def prepare(sweep: Json) -> None:
-    """Write the manifest of a sweep's corpus where the operator looks for it."""
+    """Do what the prepare Job of an applied sweep would do: the corpus, and word of it for this sweep."""
     spec = parse_sweep_spec(sweep["spec"])
     task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": "prepare"}
-    synthetic_trainer.prepare({**task, "store_uri": spec.storage.uri})
+    asked_by = {"store_uri": spec.storage.uri, "sweep_uid": sweep["metadata"]["uid"]}
+    synthetic_trainer.prepare({**task, **asked_by})
 
 
 def train_jobs(cluster: Cluster, namespace: str) -> list[Json]:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,11 @@ class Bench:
         operator.url()
         for sweep in sweeps:
             # The corpus is prepared beforehand, so that only points are measured.
-            bare_loop.prepare(sweep)
-            user.apply_sweep({**sweep, "spec": {**sweep["spec"], "suspend": True}})
+            bare_loop.prepare(
+                user.apply_sweep({**sweep, "spec": {**sweep["spec"], "suspend": True}})
+            )
+        for name in names:
+            user.wait_for(partial(user.sweep, name), "Suspended")
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
         for sweep in sweeps:
@@ -176,6 +180,10 @@ class Bench:
         _wait(lambda: all(key in journal.fitted_at for key in keys), "the laws")
         lag = max(journal.fitted_at[key] for key in keys) - max(journal.jobs_ended_at(namespace))
         figures, (api, store) = read_figures(operator), (meter.read() for meter in meters)
+        if (written := figures.totals["isoloss_job_writes_total"]) > case.total:
+            raise RuntimeError(
+                f"{written:.0f} Jobs for {case.total} points: not points alone were measured"
+            )
         peak = operator.peak_bytes()
         print(f"  operator: {case.total / made:.1f} Jobs/s, laws after {lag:.1f} s", flush=True)
         _wait(
