@@ -481,7 +481,6 @@ REFUSED: dict[str, tuple[Mapping[str, bytes] | Callable[[Path], object], str, st
         "x.jsonl.zst: is empty",
     ),
     "not parquet": ({"x.parquet": b"PAR1 not really"}, "UnreadableFile", "x.parquet"),
-    "an unknown kind": ({"x.csv": b"a,b"}, "UnknownFormat", "x.csv"),
     "another loader's kind": (
         {"index.json": b"{}", "shard.00000.mds.zstd": b""},
         "UnknownFormat",

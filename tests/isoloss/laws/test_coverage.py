@@ -51,23 +51,6 @@ def test_intervals_hold_the_truth_over_seeds(name, seeds):
     assert np.mean(pooled.batch_held) >= 0.7
 
 
-@pytest.mark.parametrize(
-    ("name", "grid", "reason"),
-    [
-        ("b LR above the edge", "two-3x3", "OptimumOnLearningRateEdge"),
-        ("b LR above the edge", "two-3x4", "OptimumOnLearningRateEdge"),
-        ("b LR below the edge", "two-3x4", "OptimumOnLearningRateEdge"),
-        ("c B above the edge", "two-3x3", "OptimumOnBatchSizeEdge"),
-        ("c B below the edge", "two-3x3", "OptimumOnBatchSizeEdge"),
-    ],
-)
-def test_an_optimum_far_beyond_the_edge_is_refused_by_name(name, grid, reason):
-    for seed in range(3):
-        laws = engine.fit_laws(runs_of(BY_NAME[name], grid, seed), OPTIONS)
-        found = refusal_of(laws, engine.PredictionQuery(total_flops=1e20, params=1e9))
-        assert {r.figures["law_reason"] for r in found.refusals} == {reason}
-
-
 def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
     """The smaller size's optimum lies far above the grid, the larger one's inside."""
     scenario = coverage.Scenario(
