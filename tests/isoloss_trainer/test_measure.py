@@ -147,6 +147,9 @@ def test_what_cannot_be_measured_names_the_file_or_option(
             "lab/model",
             str(held_out),
         ): "for the repository on the Hugging Face hub write hf://lab/model",
+        (str(checkpoint), str(held_out), "--text-field", ""): "--text-field: String should have at",
+        (str(checkpoint), f"s3://bucket/{'x' * 2000}.jsonl"): "TEXT: String should have at most",
+        (str(checkpoint), f"/{'x' * 300}.jsonl"): "x.jsonl",
         (str(tmp_path / "absent"), str(held_out)): "absent: there is no such folder",
         (
             str(checkpoint),

@@ -6,12 +6,14 @@ All of the text is held out: it is tokenized as a sweep does it, and evaluated a
 import glob
 import io
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from isoloss_contract import layout, records
 from isoloss_contract.store import Patience, Store
@@ -34,6 +36,8 @@ SHORTEST, LONGEST = 8, 2048
 """Tokens of a sequence; the longest unless another length is given or the model reads fewer."""
 ANSWERED, BAD_INPUT = 0, 2
 """Exit codes, those of every command of isoloss."""
+OPTIONS = {"text_field": "--text-field", "checkpoint": "CHECKPOINT"}
+"""Where the fields of records come from."""
 AT_A_TERMINAL = Patience(attempts=4)
 """A person is told within seconds that a server cannot be reached; a pod tries for minutes (PATIENT)."""
 
@@ -112,6 +116,10 @@ def _measured(
             task = records.EvaluateTask(config=config, store_uri=folder, data_uri=data.store.uri)
             found = measured(task, data, scratch, world, interruption, log)
             log.event("measured")
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = OPTIONS.get(str(problem["loc"][0]), "TEXT")
+        return _print_error(f"{where}: {problem['msg']}", as_json=as_json)
     except Exception as error:
         code, ending = explain(error)
         if code == 1:  # a bug
@@ -128,7 +136,7 @@ def _measured(
 
 def _folder(path: str) -> str:
     """Its URI. Raises BadData if it is a path and no folder is there."""
-    if "://" not in path and not Path(path).is_dir():
+    if "://" not in path and not os.path.isdir(path):
         on_hub = path.count("/") == 1 and not path.startswith((".", "/", "~"))
         instead = (
             f"; for the repository on the Hugging Face hub write {SCHEME}{path}" if on_hub else ""
@@ -162,7 +170,7 @@ def _prepared(
     documents: dict[str, None] = {}
     bad = BadDocuments()
     # A file that is there is meant, even if its name reads as a pattern.
-    for uri in (_uri(glob.escape(each) if Path(each).exists() else each) for each in texts):
+    for uri in (_uri(glob.escape(each) if os.path.exists(each) else each) for each in texts):
         source = records.DomainSource(name=DOMAIN, uri=uri, text_field=text_field)
         filesystem, files = find_files(source)
         for file in files:
