@@ -17,9 +17,9 @@ CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""
 WORSE, NEXT_SIZE = 0.03, 1.2
 """By how much the ln L of a larger size is above that of a smaller one before it is said, and what counts as larger."""
-SCATTER = 1e-4
-"""Of ln L between late evaluations, below which they are no single ones: those of published trajectories scatter by 0.0006 and more,
-and means over the run so far by 0.0001 and less."""
+SMOOTH, ROUGH = 1e-4, 0.01
+"""Scatter of ln L between late evaluations. Below, they are no single ones: those of published trajectories scatter by 0.0006 and more,
+and means over the run so far by 0.0001 and less. Above, not all are of one text: the median published run scatters by 0.0012 at most."""
 FALLS, OUT_OF_LINE = (0.2, 1.5), 0.02
 """Fall of ln L per ln N from one size to the next, in that from the size before (0.7 to 1.04 in the published dense sweep, 0.25 and
 0.9 in that of mixtures), and how far ln L may be off."""
@@ -43,14 +43,20 @@ def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> 
             "first). The laws count a loss as reached once a run was there. If the text was repeated, leave out what was trained after "
             "the lowest losses; if not, check that each loss belongs to its tokens."
         )
-    scatter = np.median(
-        [_late_scatter(t) for t in watched if len(t.log_tokens) >= 2 * DENSE] or [np.inf]
+    long = [t for t in watched if len(t.log_tokens) >= 2 * DENSE]
+    scatter, rough = (
+        np.median([_late_scatter(t) for t in some] or [0.0]) for some in (long, watched)
     )
-    if 0.0 < scatter < SCATTER:
+    if 0.0 < scatter < SMOOTH:
         yield (
             f"Late losses scatter by {scatter:.1g} of themselves about a smooth curve, and those of single evaluations by 0.0005 and "
             "more. If they are means over the run so far, or smoothed, give those of single evaluations: means lag behind the run, and "
             "a checkpoint's initial loss is none."
+        )
+    if rough > ROUGH:
+        yield (
+            f"Late losses scatter by {rough:.2g} of themselves from one evaluation to the next, and those on one held-out text by a tenth of that. "
+            "If rows of a run are of several texts, metrics or processes, or of single batches, bring the held-out loss on one text alone."
         )
     low, high = USUAL_SLOPES
     if surface.token_slope is not None and not low <= surface.token_slope <= high:

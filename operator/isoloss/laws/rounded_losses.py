@@ -1,4 +1,5 @@
-"""Whether losses were rounded to steps that are larger than an evaluation's noise: in bfloat16, or to two decimals."""
+"""Whether losses were rounded to steps that are larger than an evaluation's noise: in bfloat16, or to two decimals; and whether they
+were carried on to rows without an evaluation."""
 
 from collections.abc import Sequence
 
@@ -17,10 +18,10 @@ FEWEST = 12
 
 def rounding_warnings(runs: Sequence[Run]) -> list[str]:
     """A sentence if late losses, of all sizes, of one or of the runs that are in bfloat16, repeat one another, and those that do lie
-    in steps that are too coarse."""
+    in steps that are too coarse; or if most repeat the one before."""
     sizes = [[run for run in runs if run.params == size] for size in {run.params for run in runs}]
     eight_bits = [run for run in runs if _has_eight_bits(_late(run))]
-    found = [_rounding(some) for some in (runs, *sizes, eight_bits)]
+    found = [_rounding(some) for some in (runs, *sizes, eight_bits)] + [_carried(runs)]
     return [next(filter(None, found))] if any(found) else []
 
 
@@ -42,6 +43,18 @@ def _rounding(runs: Sequence[Run]) -> str:
         f"{share:.0%} of the late losses{where} repeat one another, in steps of {steps.min():.3g} and more: they are rounded, as bfloat16 or "
         "two decimals round them, by more than evaluations scatter. Best values move, and intervals do not show it: take the losses "
         "in float32, with four decimals or more."
+    )
+
+
+def _carried(runs: Sequence[Run]) -> str:
+    """Runs of which each loss stands in several rows."""
+    late = [found for run in runs if len(np.unique(found := _late(run))) > 1]
+    same = np.concatenate([np.diff(each) == 0.0 for each in late] or [np.empty(0)])
+    if len(same) < FEWEST or 2.0 * same.mean() < 1.0:
+        return ""
+    return (
+        f"{same.mean():.0%} of the late losses are that of the row before, to the last digit: they were carried on to rows without an "
+        "evaluation, whose tokens they do not belong to. Bring the rows of evaluations alone."
     )
 
 

@@ -20,6 +20,7 @@ RUNS = datasets.load_sample_runs().runs
 WORSE = "losses of all sizes are of one unit"
 RISE = "rise over the second half of their tokens"
 NO_LAW = "no law of size does that"
+TWO_TEXTS = "on one text alone"
 MEANS = "means over the run so far"
 SIZES = sorted({run.params for run in RUNS})
 
@@ -106,6 +107,12 @@ def test_means_over_the_run_so_far_are_said(weights: Callable[[Array], Array]) -
     assert any(MEANS in each for each in fitted(means).warnings)
 
 
+@pytest.mark.parametrize("apart", [0.1, 0.3])
+def test_losses_of_two_texts_in_turn_are_said(apart: float) -> None:
+    laws = fitted(lambda r: replace(r, losses=r.losses + apart * (np.arange(len(r.losses)) % 2)))
+    assert any(TWO_TEXTS in each for each in laws.warnings)
+
+
 def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     """Losses in the wrong order of runs that fall by more than a nat look as if all had diverged at once."""
     runs = datasets.load_sample_runs().runs
@@ -127,3 +134,4 @@ def test_healthy_runs_are_not_accused(noise: float) -> None:
             assert WORSE not in warning
             assert NO_LAW not in warning
             assert MEANS not in warning
+            assert TWO_TEXTS not in warning

@@ -56,6 +56,14 @@ def test_losses_whose_rounding_is_within_their_noise_are_not(to: Callable[[Array
     assert rounding_warnings(rounded(to)) == []
 
 
+@pytest.mark.parametrize("rows", [2, 4])
+def test_losses_that_were_carried_on_are_named(rows: int) -> None:
+    (warning,) = rounding_warnings(
+        rounded(lambda losses: losses[np.arange(len(losses)) // rows * rows])
+    )
+    assert "are that of the row before" in warning
+
+
 def test_a_size_whose_log_alone_is_rounded_is_named() -> None:
     runs = synthetic_runs()
     largest = max(run.params for run in runs)

@@ -24,26 +24,31 @@ def decayed(run: Run, nats: float, share: float) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("nats", "share", "which", "says"),
+    ("nats", "share", "which", "evaluations", "says"),
     [
-        (0.05, 1e-6, lambda at: True, "of 72 of 72 runs are 0.048 nats below"),
-        (0.02, 0.1, lambda at: True, "nats below the course of their earlier ones (n30m-"),
-        (0.05, 0.2, lambda at: at % 2 == 0, "of 36 of 72 runs are"),
-        (0.06, 0.35, lambda at: True, "of 72 of 72 runs are"),
-        (0.05, 0.1, lambda at: at in (10, 40), "of 2 of 72 runs are"),
+        (0.05, 1e-6, lambda at: True, 24, "of 72 of 72 runs are 0.048 nats below"),
+        (0.02, 0.1, lambda at: True, 24, "nats below the course of their earlier ones (n30m-"),
+        (0.05, 0.2, lambda at: at % 2 == 0, 24, "of 36 of 72 runs are"),
+        (0.06, 0.35, lambda at: True, 24, "of 72 of 72 runs are"),
+        (0.05, 0.1, lambda at: at in (10, 40), 24, "of 2 of 72 runs are"),
+        (0.05, 1e-6, lambda at: True, 4, "runs are 0.02"),
+        (0.05, 1e-6, lambda at: True, 5, "runs are 0.02"),
     ],
 )
 def test_ends_below_their_runs_course_are_named(
-    nats: float, share: float, which: Callable[[int], bool], says: str
+    nats: float, share: float, which: Callable[[int], bool], evaluations: int, says: str
 ) -> None:
-    runs = [decayed(r, nats, share) if which(i) else r for i, r in enumerate(synthetic_runs())]
+    runs = synthetic_runs(evaluations=evaluations)
+    runs = [
+        decayed(r, nats, share) if which(i) and len(r.losses) else r for i, r in enumerate(runs)
+    ]
     warning = decay_warning(runs)
     assert warning is not None
     assert says in warning
     assert "leave these evaluations out" in warning
 
 
-@pytest.mark.parametrize("evaluations", [6, 12, 24])
+@pytest.mark.parametrize("evaluations", [4, 5, 6, 12, 24])
 @pytest.mark.parametrize("noise", [0.0, 0.0015, 0.01])
 def test_runs_at_one_rate_are_not(evaluations: int, noise: float) -> None:
     assert decay_warning(synthetic_runs(evaluations=evaluations, noise=noise)) is None
@@ -60,6 +65,7 @@ def test_fits_say_it_first() -> None:
     [
         ("wsd_decay0_", 1, None),
         ("wsd_decay0_", 30, None),
+        ("wsd_decay0_", 100, None),
         ("wsd_decay0.2_linear", 1, "2 of 2 runs are 0.18"),
         ("wsd_decay0.2_linear", 30, "2 of 2 runs are 0.17"),
     ],
