@@ -97,6 +97,9 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
         found.append(
             f"The irreducible loss is poorly determined: the data allow {low:.3g} to {high:.3g} nats. "
             "Predictions include this uncertainty; set the irreducible loss if you know it."
+            if high > 0.0
+            else "The loss-compute law has no irreducible loss, and language has one: check tokens, without padding, and params of each "
+            "size, or set the irreducible loss if you know it."
         )
     frontier, along_optima = iso_loss.frontier, iso_loss.estimate.learning_rate.refusal is None
     if frontier is not None and along_optima and not one_batch_size:

@@ -73,6 +73,12 @@ def test_a_size_with_the_losses_of_another_tokenizer_is_said(size: float, factor
     assert all(f"{each:.3g}" in warning for each in SIZES)
 
 
+def test_a_size_whose_tokens_count_padding_leaves_no_irreducible_loss_and_that_is_said() -> None:
+    padded = fitted(lambda r: replace(r, tokens=1.25 * r.tokens) if r.params == 1e8 else r)
+    (warning,) = [each for each in padded.warnings if "irreducible" in each]
+    assert "check tokens, without padding" in warning
+
+
 def test_a_size_among_five_whose_sequences_are_twice_as_long_as_written_is_said() -> None:
     runs = synthetic_runs(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), rates=(5e-4, 1e-3), batches=(64, 128))
     wrong = [replace(r, tokens=2.0 * r.tokens) if r.params == 2e8 else r for r in runs]
