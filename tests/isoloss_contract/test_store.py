@@ -193,7 +193,7 @@ def test_without_the_extra_the_store_names_it_and_the_command(
         Store("s3://bucket/a")
 
 
-def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None:
+def test_a_corpus_with_twins_across_the_split_copies_or_bad_documents_says_so() -> None:
     shard = {"path": "a", "tokens": 9, "sha256": "0" * 64}
     domain = {
         "name": "prose",
@@ -208,7 +208,7 @@ def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None
         "validation_lengths": shard,
     }
 
-    def remarks(**changes: int) -> list[str]:
+    def remarks(per_thousand: int = 100, **changes: int) -> list[str]:
         manifest = {
             "prepare_key": "0" * 32,
             "digest": "0" * 32,
@@ -218,11 +218,15 @@ def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None
             "sequence_length": 8,
             "domains": [{**domain, **changes}],
         }
-        return records.DataManifest.model_validate_json(json.dumps(manifest)).remarks
+        return records.DataManifest.model_validate_json(json.dumps(manifest)).remarks(per_thousand)
 
     assert remarks(near_duplicates=3) == []
     (twins,) = remarks(near_duplicates=4)
     assert "Of the held-out documents of prose 4% have a near-identical one" in twins
+    assert remarks(training_documents=1300) == []
+    (copies,) = remarks(training_documents=1800)
+    assert "About 50% of the documents of prose are copies of others" in copies
+    assert remarks(per_thousand=5, training_documents=1800, validation_documents=4) == []
     (bad,) = remarks(bad_documents=7)
     assert bad == "Skipped 7 documents of prose that cannot be read."
 

@@ -91,6 +91,8 @@ class DomainData(base.Report):
 
 TWINS_SHARE = 0.03
 """Share of the held-out documents: if more have twins, losses are too low to compare."""
+COPIES_SHARE, SURE = 0.2, 5.0
+"""Share of all documents, and standard errors: if more are copies of others, files are probably there twice."""
 
 
 class DataManifest(base.Report):
@@ -109,11 +111,18 @@ class DataManifest(base.Report):
     earlier version wrote none."""
     domains: tuple[DomainData, ...] = Field(min_length=1)
 
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences on what people should know of the corpus; none of most."""
+    def remarks(self, per_thousand: int) -> list[str]:
+        """Sentences on what people should know of the corpus, of which so many documents were held out; none of most."""
         found = []
         for domain in self.domains:
+            # Of documents that are copies one is kept, and their hash holds out all or none.
+            expected = domain.training_documents * per_thousand / (1000 - per_thousand)
+            copies = 1 - domain.validation_documents / max(1.0, expected)
+            if copies > max(COPIES_SHARE, SURE / max(1.0, expected) ** 0.5):
+                found.append(
+                    f"About {copies:.0%} of the documents of {domain.name} are copies of others: if files are there twice, as caches, "
+                    "older versions of a table or downloads, leave those out."
+                )
             share = domain.near_duplicates / max(1, domain.validation_documents)
             if share > TWINS_SHARE:
                 found.append(

@@ -20,6 +20,7 @@ from isoloss_contract.records import DataManifest
 from isoloss_operator import api
 from isoloss_operator.api import Condition
 from isoloss_operator.api.statuses import MAX_ENTRIES, MAX_ENTRY
+from isoloss_operator.api.sweep import ScalingSweepSpec
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.choose import Chosen, slots_taken
 from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
@@ -203,7 +204,7 @@ class Findings:
         }
 
 
-def data_prepared(corpus: DataManifest, asked: str) -> Finding:
+def data_prepared(corpus: DataManifest, asked: str, spec: ScalingSweepSpec) -> Finding:
     """DataReady once the corpus is tokenized. `asked` is the key of what the spec asks for."""
     sentences = [f"Corpus ready (digest {corpus.digest[:16]})."]
     if corpus.prepare_key != asked:
@@ -211,7 +212,8 @@ def data_prepared(corpus: DataManifest, asked: str) -> Finding:
             f"It is in data/{corpus.prepare_key}/: the files of its sources, or the tokenizer, are not those that "
             f"data/{asked}/ was prepared from."
         )
-    return Finding(Reason.DATA_PREPARED, " ".join([*sentences, *corpus.remarks]), "True")
+    sentences += corpus.remarks(spec.data.validation.documents_per_thousand)
+    return Finding(Reason.DATA_PREPARED, " ".join(sentences), "True")
 
 
 def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:
@@ -285,7 +287,7 @@ def sweep_findings(chosen: Chosen, left: str) -> Findings:
     return Findings(
         ready=_ready(chosen, fit, left),
         accepted=_accepted(chosen),
-        data=data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
+        data=data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key, chosen.tasks.spec),
         progressing=_finished(chosen, exhausted),
         fit=fit,
         changes=_changes(chosen, chosen.tasks.observed),

@@ -80,7 +80,7 @@ def _without_points(
     accepted = None if isinstance(sweep, Finding) or found is not sweep.unplaced else sweep
     if accepted is not None and accepted.manifest is not None:
         delete = lost_deletions(accepted.prepare_jobs)
-        data = data_prepared(accepted.manifest, accepted.prepare_key)
+        data = data_prepared(accepted.manifest, accepted.prepare_key, accepted.spec)
         findings = Findings(ready=found, data=data)
     else:
         # A sweep that was ready stays so if the store does not answer: its laws do not depend on it.

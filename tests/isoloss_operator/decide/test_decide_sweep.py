@@ -477,11 +477,14 @@ def test_a_manifest_that_is_not_there_yet_is_waited_for_as_any_result(
 
 def test_what_people_should_know_of_the_corpus_is_in_its_condition() -> None:
     found = manifest()
-    first = found.domains[0].model_copy(update={"near_duplicates": 10**6, "bad_documents": 3})
+    first = found.domains[0].model_copy(
+        update={"near_duplicates": 10**6, "bad_documents": 3, "training_documents": 10**5}
+    )
     told = found.model_copy(update={"domains": (first, *found.domains[1:])})
     says = condition(decide_sweep(observed(manifest=told)), "DataReady")[2]
-    assert says.endswith(" ".join(told.remarks))
-    assert len(told.remarks) == 2
+    remarks = told.remarks(per_thousand=5)
+    assert says.endswith(" ".join(remarks))
+    assert len(remarks) == 3
 
 
 def test_a_preparation_by_an_earlier_image_that_wrote_something_else_is_repeated_uncharged() -> (
