@@ -318,23 +318,46 @@ def test_a_tokenizer_with_a_key_twice_is_refused(tmp_path: Path, name: str) -> N
     assert caught.value.code == "TokenizerNotLoadable"
 
 
+BYTES_ALONE = pre_tokenizers.ByteLevel(add_prefix_space=False)
+OF_LLAMA = "LlamaTokenizerFast"
+
+
 @pytest.mark.parametrize("within", [False, True], ids=["alone", "in a sequence"])
-@pytest.mark.parametrize(("said", "refused"), [(True, True), (False, False), (None, False)])
+@pytest.mark.parametrize(
+    ("splitter", "kind", "said", "refused"),
+    [
+        (BYTES_ALONE, None, True, True),
+        (BYTES_ALONE, None, False, False),
+        (BYTES_ALONE, None, None, False),
+        (pre_tokenizers.Metaspace(prepend_scheme="first"), OF_LLAMA, False, True),
+        (pre_tokenizers.Metaspace(prepend_scheme="first"), OF_LLAMA, True, False),
+        (pre_tokenizers.Metaspace(prepend_scheme="never"), "LlamaTokenizer", True, True),
+        (
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+            "PreTrainedTokenizerFast",
+            False,
+            False,
+        ),
+    ],
+)
 def test_files_that_differ_in_the_space_before_a_text_are_refused(
-    tmp_path: Path, within: bool, said: bool | None, refused: bool
+    tmp_path: Path,
+    within: bool,
+    splitter: pre_tokenizers.PreTokenizer,
+    kind: str | None,
+    said: bool | None,
+    refused: bool,
 ) -> None:
     tokenizer = of_letters("".join(pre_tokenizers.ByteLevel.alphabet()))
-    splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splitter]) if within else splitter
     folder = written(tmp_path / "tokenizer", tokenizer)
-    settings = {"eos_token": builders.END, "add_prefix_space": said}
+    settings = {"eos_token": builders.END, "add_prefix_space": said, "tokenizer_class": kind}
     (folder / OF_CONFIG).write_text(json.dumps(settings))
     if not refused:
         load_tokenizer(f"file://{folder}")
         return
-    with pytest.raises(
-        BadData, match=r"add_prefix_space is true in tokenizer_config\.json and false"
-    ):
+    words = rf"add_prefix_space is {json.dumps(said)} in tokenizer_config\.json and {json.dumps(not said)}"
+    with pytest.raises(BadData, match=words):
         load_tokenizer(f"file://{folder}")
 
 

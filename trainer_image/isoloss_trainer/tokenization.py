@@ -256,15 +256,30 @@ def _check_added(folder: Store, tokenizer: Tokenizer) -> None:
 def _check_prefix(folder: Store, description: dict[str, Any]) -> None:
     """Raises BadData(TokenizerNotLoadable) if the files differ in whether a text begins with a space: transformers 4 takes the
     configuration's word for it, and so do some classes of 5."""
-    said = read_json(folder, "tokenizer_config.json").get("add_prefix_space")
-    splitter = description.get("pre_tokenizer") or {}
-    for each in (splitter, *splitter.get("pretokenizers", ())):
-        found = each.get("add_prefix_space")
-        if isinstance(said, bool) and each.get("type") == "ByteLevel" and found is not said:
+    config = read_json(folder, "tokenizer_config.json")
+    said, parts = config.get("add_prefix_space"), list(_parts(description))
+    found = [each.get("add_prefix_space") for each in parts if each.get("type") == "ByteLevel"]
+    if not found and "Llama" in str(config.get("tokenizer_class")):
+        # Its class makes the text's beginning by the configuration alone.
+        found = [any(map(_puts_space_before, parts))]
+    for each in found:
+        if isinstance(said, bool) and each is not said:
             raise _bad(
-                f"{folder.uri}: add_prefix_space is {json.dumps(said)} in tokenizer_config.json and {json.dumps(found)} in "
+                f"{folder.uri}: add_prefix_space is {json.dumps(said)} in tokenizer_config.json and {json.dumps(each)} in "
                 "tokenizer.json: the first word of each text would be other tokens. Correct the one that is wrong"
             )
+
+
+def _parts(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The normalizers and pre-tokenizers, those of a sequence alone."""
+    for kind in ("normalizer", "pre_tokenizer"):
+        each = description.get(kind) or {}
+        yield from (each, *each.get("normalizers", ()), *each.get("pretokenizers", ()))
+
+
+def _puts_space_before(part: dict[str, Any]) -> bool:
+    scheme = part.get("prepend_scheme", "first" if part.get("add_prefix_space") else "never")
+    return part.get("type") == "Prepend" or (part.get("type") == "Metaspace" and scheme != "never")
 
 
 def _unknown_token(description: dict[str, Any], tokenizer: Tokenizer) -> int | None:

@@ -18,9 +18,8 @@ from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown, timestamp
 from isoloss_contract.records import DataManifest
 from isoloss_operator import api
-from isoloss_operator.api import Condition
+from isoloss_operator.api import Condition, ScalingSweepSpec
 from isoloss_operator.api.statuses import MAX_ENTRIES, MAX_ENTRY
-from isoloss_operator.api.sweep import ScalingSweepSpec
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.choose import Chosen, slots_taken
 from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
