@@ -604,39 +604,48 @@ def test_code_that_transformers_has_by_now_is_passed_over(
     assert run(task, tmp_path).loss == plain.loss
 
 
-def _adding_first_token(corpus: Path, folder: Path) -> Path:
-    """The corpus' tokenizer with its token 5 before each text, as the files of Gemma's have one."""
+def _adding_first_tokens(corpus: Path, folder: Path, tokens: tuple[int, ...]) -> Path:
+    """The corpus' tokenizer with these tokens before each text, as the files of Gemma and GLM have them."""
     shutil.copytree(corpus / "tokenizer", folder)
     description = json.loads((folder / "tokenizer.json").read_text())
-    piece = next(piece for piece, number in description["model"]["vocab"].items() if number == 5)
+    names = {number: piece for piece, number in description["model"]["vocab"].items()}
+    pieces = {token: names[token] for token in tokens}
     description["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [
-            {"SpecialToken": {"id": piece, "type_id": 0}},
+            *({"SpecialToken": {"id": piece, "type_id": 0}} for piece in pieces.values()),
             {"Sequence": {"id": "A", "type_id": 0}},
         ],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {piece: {"id": piece, "ids": [5], "tokens": [piece]}},
+        "special_tokens": {
+            piece: {"id": piece, "ids": [token], "tokens": [piece]}
+            for token, piece in pieces.items()
+        },
     }
     (folder / "tokenizer.json").write_text(json.dumps(description))
     return folder
 
 
+@pytest.mark.parametrize("first", [(5,), (5, 7)], ids=["one", "two"])
 @pytest.mark.parametrize("positions", [64, SEQUENCE_LENGTH], ids=["room", "no room for it"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_tokenizers_first_token_is_used_where_the_loss_is_lower_with_it(
-    prepared: Prepared, corpus: Path, tmp_path: Path, seed: int, positions: int
+def test_the_tokenizers_first_tokens_are_used_where_the_loss_is_lower_with_them(
+    prepared: Prepared,
+    corpus: Path,
+    tmp_path: Path,
+    seed: int,
+    positions: int,
+    first: tuple[int, ...],
 ) -> None:
     config = {**LLAMA, "max_position_embeddings": positions, "initializer_range": 0.5}
-    tokenizer = _adding_first_token(corpus, tmp_path / "tokenizer")
+    tokenizer = _adding_first_tokens(corpus, tmp_path / "tokenizer", first)
     folder = save(tmp_path / "model", config, tokenizer, seed)
     result = run(prepared.evaluate_task(folder), tmp_path)
     losses = own_losses(build_network(config, seed=seed).eval())
 
     def with_first(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        first = torch.full_like(inputs[:, :1], 5)
-        rest = inputs if positions > SEQUENCE_LENGTH else inputs[:, 1:]
-        return losses(torch.cat([first, rest], 1), targets)
+        rest, used = (inputs, first) if positions > SEQUENCE_LENGTH else (inputs[:, 1:], first[:1])
+        return losses(torch.cat([torch.tensor(used).expand(len(inputs), -1), rest], 1), targets)
 
     probe = evaluate_module.PROBE_SEQUENCES
     with_it, without = (estimate(prepared, tmp_path, f, probe).value for f in (with_first, losses))

@@ -37,7 +37,7 @@ from isoloss_trainer.world import FETCH_PATIENCE, World
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
 PROBE_SEQUENCES = 4
-"""Sequences per domain: they decide whether a checkpoint wants the tokenizer's first token."""
+"""Sequences per domain: they decide whether a checkpoint wants the tokenizer's first tokens."""
 
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -90,17 +90,17 @@ def measure(
     check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
-    # Text in other tokens may take more of them; one place is for a token before the first.
-    longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
+    first = tokenizer.first_tokens if tokenizer else ()
+    # Text in other tokens may take more of them; places are for tokens before the first.
+    longest = config.sequence_length * (1 if same else LONGEST_SHARE) + max(1, len(first))
     model = foreign_model.ForeignModel(network, longest, config.checkpoint)
     if tokenizer is None:
         _check_vocabulary(model, data)
     if same:
         check_fits(model.config, vocabulary=0, sequence_length=config.sequence_length)
     reading = _Reading(config, data, model, tokenizer, same, world, check)
-    first = tokenizer.first_token if tokenizer else None
-    if first is not None and first < model.head.shape[0]:
-        reading.choose_first_token(first, log)
+    if first and max(first) < model.head.shape[0]:
+        reading.choose_first_tokens(first, log)
     text = reading.text(config.sequences_per_domain)
     loss, domains = reading.losses(text, log)
     error = _checked_error(loss, config.checkpoint)
@@ -118,7 +118,7 @@ def measure(
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,
-        first_token=model.first_token,
+        first_token=next(iter(model.first_tokens), None),
         accelerator_seconds=(time.monotonic() - started) * max(world.size, world.devices_per_copy),
         versions=versions(),
     )
@@ -207,19 +207,19 @@ class _Reading:
         }
         return evaluation.mixed_loss(domains, self.config.mixture), domains
 
-    def choose_first_token(self, token: int, log: Log) -> None:
-        """Put the tokenizer's first token before every sequence if the loss is lower so.
+    def choose_first_tokens(self, tokens: tuple[int, ...], log: Log) -> None:
+        """Put the tokenizer's first tokens before every sequence if the loss is lower so.
 
         Gemma loses nats without it; a checkpoint that was trained without it may lose by it.
         """
         text = self.text(PROBE_SEQUENCES)
         without, _ = self.losses(text)
-        self.model.first_token = token
+        self.model.first_tokens = tokens
         with_it, _ = self.losses(text)
         if not with_it.value < without.value:
-            self.model.first_token = None
+            self.model.first_tokens = ()
         facts = {"loss_without": without.value, "loss_with": with_it.value}
-        log.event("first-token", token=token, used=self.model.first_token is not None, **facts)
+        log.event("first-token", token=tokens[0], used=bool(self.model.first_tokens), **facts)
 
 
 def _with_progress(check: evaluation.Check, log: Log, batches: int) -> evaluation.Check:

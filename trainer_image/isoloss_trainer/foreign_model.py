@@ -610,7 +610,7 @@ class ForeignModel(LanguageModel):
         """`longest`: tokens of the longest sequence that it will read. Raises BadData, which names `uri`, if the
         model cannot compute, or sees later tokens than it should."""
         super().__init__(network, longest)
-        self.first_token: int | None = None
+        self.first_tokens: tuple[int, ...] = ()
         """Put before every sequence, as some checkpoints have seen it all through their training."""
         self._own_logits = False
         if not self.head.is_meta:
@@ -646,14 +646,15 @@ class ForeignModel(LanguageModel):
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S]."""
-        if self.first_token is None:
-            return self._losses(inputs, targets)
-        first = torch.full_like(inputs[:, :1], self.first_token)
-        if inputs.shape[1] >= self.longest_input:
-            return self._losses(torch.cat([first, inputs[:, 1:]], 1), targets)
-        # What the first token is followed by in the sweep's data is context, not a target.
-        filled = torch.cat([inputs[:, :1], targets], 1)
-        return self._losses(torch.cat([first, inputs], 1), filled)[:, 1:]
+        first = torch.tensor(self.first_tokens, dtype=inputs.dtype, device=inputs.device)
+        room = self.longest_input - inputs.shape[1]
+        if room < len(first):  # the first input is context alone
+            first, inputs = first[: room + 1], inputs[:, 1:]
+        inputs = torch.cat([first.expand(len(inputs), -1), inputs], 1)
+        # What the first tokens are followed by is context, not a target.
+        context = inputs.shape[1] - targets.shape[1]
+        filled = torch.cat([inputs[:, 1 : context + 1], targets], 1)
+        return self._losses(inputs, filled)[:, context:]
 
     def _losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if not self._own_logits:

@@ -62,8 +62,8 @@ class TextTokenizer:
     vocabulary_size: int
     """Largest token id + 1."""
     digest: str
-    first_token: int | None = None
-    """The token that the tokenizer's own files put before a text, as Gemma's do; None: none."""
+    first_tokens: tuple[int, ...] = ()
+    """What the tokenizer's own files put before a text: Gemma's one token, GLM's two."""
     unknown_token: int | None = None
     """What stands for all text that the vocabulary has no token for; None: such text has no token."""
     stripping: Mapping[int, str] = field(default_factory=dict)
@@ -181,7 +181,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
     tokenizer.encode_special_tokens = True
     unknown_token = _unknown_token(description, tokenizer)
     end_token = _end_token(folder, tokenizer, unknown_token)
-    first_token = _first_token(folder, tokenizer)
+    first_tokens = _first_tokens(folder, tokenizer)
     # It could only add special tokens, or take white space out of the offsets.
     tokenizer.post_processor = None
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
@@ -195,7 +195,7 @@ def load_tokenizer(uri: str, patience: Patience = PATIENT) -> TextTokenizer:
         end_token=end_token,
         vocabulary_size=max(vocabulary.values()) + 1,
         digest=digest,
-        first_token=first_token,
+        first_tokens=first_tokens,
         unknown_token=unknown_token,
         stripping={
             number: token.content
@@ -318,7 +318,7 @@ def _end_token(folder: Store, tokenizer: Tokenizer, unknown: int | None) -> int:
     raise _bad(f"{folder.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
 
 
-def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
+def _first_tokens(folder: Store, tokenizer: Tokenizer) -> tuple[int, ...]:
     """What the tokenizer puts before a text, or what its configuration says that a library should."""
     for piece in range(tokenizer.get_vocab_size()):
         word = tokenizer.decode([piece])
@@ -331,14 +331,16 @@ def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
         if not bare:
             continue
         added = tokenizer.encode(word, add_special_tokens=True).ids
-        if len(added) > len(bare) and added[0] != bare[0]:
-            return int(added[0])
+        places = range(1, len(added) - len(bare) + 1)
+        count = next((n for n in places if added[n : n + len(bare)] == bare), 0)
+        if count and added[0] != bare[0]:
+            return tuple(map(int, added[:count]))
         break
     config = read_json(folder, "tokenizer_config.json")
     token = config.get("bos_token") if config.get("add_bos_token") else None
     text = token.get("content") if isinstance(token, dict) else token
     number = tokenizer.token_to_id(text) if isinstance(text, str) else None
-    return None if number is None else int(number)
+    return () if number is None else (int(number),)
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:
