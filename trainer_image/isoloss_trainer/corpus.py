@@ -210,7 +210,8 @@ def _why_none(uri: str, pattern: str, found: Mapping[str, dict[str, Any]]) -> st
         return (
             f"{uri} matches folders and no file: write {uri.rstrip('/')}/* for the files in them"
         )
-    return f"nothing matches {uri}"
+    braces = ": braces are not expanded, write * or [...]" if "{" in pattern else ""
+    return f"nothing matches {uri}{braces}"
 
 
 def _describe(

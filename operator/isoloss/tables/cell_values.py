@@ -29,7 +29,9 @@ def float_of(cell: Any) -> float:
     if isinstance(cell, bool) or "_" in str(cell):
         raise ValueError
     try:
-        return float(cell)
+        return float(
+            cell.replace("\u2212", "-") if isinstance(cell, str) else cell
+        )  # the minus sign
     except (TypeError, OverflowError) as error:
         raise ValueError from error
 

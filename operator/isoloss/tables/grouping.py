@@ -17,6 +17,8 @@ OF_SEVERAL = {
     "seed": ": write it into the names of the runs, too",
 }
 """What to do about several values of a run."""
+FEWER, SAME_TOKENS = 1.5, 0.02
+"""Factor from which runs have fewer tokens than others, and relative difference of those that have as many, in whole steps."""
 LENGTH_BEYOND_CHANCE = 64
 """Tokens per sequence from which batch sizes in sequences are hardly ever all multiples of it."""
 
@@ -113,6 +115,7 @@ def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) ->
     length = numbers.values["sequence_length"][last]
     steps = numbers.values["tokens"][last] / (batch * length)
     _suspect_part_steps(numbers, rows_of)
+    _suspect_tokens_of_passes(numbers, last)
     if np.max(steps) < FEWEST_STEPS and not numbers.diverged.all():
         numbers.warnings.append(
             f"{numbers.table.source}: no run has {FEWEST_STEPS} steps by its tokens, the longest {np.max(steps):.3g}: they may be "
@@ -149,6 +152,32 @@ def _suspect_part_steps(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) 
         f"{numbers.table.source}: tokens of {runs} are not whole steps of batch_size * sequence_length, as those of the other runs "
         "are: check their batch sizes and sequence lengths"
     )
+
+
+def _suspect_tokens_of_passes(numbers: Numbers, last: Sequence[int]) -> None:
+    """A warning where the longest runs of larger batch sizes end at a half, quarter, ... of the tokens of smaller ones of their size: those
+    take several devices or passes for a step, and the tokens may be of one."""
+    longest: dict[float, dict[float, float]] = {}
+    for row in np.asarray(last)[~numbers.diverged[last]]:
+        size, batch, tokens = (
+            numbers.values[name][row] for name in ("params", "batch_size", "tokens")
+        )
+        of_size = longest.setdefault(size, {})
+        of_size[batch] = max(tokens, of_size.get(batch, 0.0))
+    for size, of_size in longest.items():
+        batches = sorted(of_size)
+        ends = np.array([of_size[batch] for batch in batches])
+        shares = ends[:-1] / ends[1:]
+        if np.all(
+            np.abs(shares / np.maximum(np.round(shares), 1.0) - 1.0) < SAME_TOKENS
+        ) and np.any(shares > FEWER):
+            at = int(np.argmax(shares > FEWER))
+            numbers.warnings.append(
+                f"{numbers.table.source}: at {size:.3g} parameters runs with a batch size of {batches[at + 1]:g} end at {ends[at + 1]:.3g} tokens, "
+                f"and those with {batches[at]:g} at {round(shares[at])} times as many: if they were trained for as long, these are the tokens of "
+                "one device or of one forward pass"
+            )
+            return
 
 
 def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:

@@ -9,6 +9,7 @@ import pytest
 import isoloss
 from isoloss import datasets, formatting
 from isoloss.tables import BadTable, parse_table
+from isoloss.tables.run_objects import check_runs
 from tests.support.tables import HEADER, Cells, as_csv, good_rows, refused
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "your-runs.md"
@@ -57,14 +58,16 @@ def test_semicolons_tabs_and_bars_separate_as_commas_do(separator: str, name: st
         ("params", "100 000\u202f000"),
         ("params", "100'000'000"),
         ("sequence_length", "2,048"),
+        ("learning_rate", "1e\u22123"),
     ],
 )
-def test_counts_are_read_as_options_of_commands_are(column: str, written: str) -> None:
+def test_numbers_are_read_as_people_write_them(column: str, written: str) -> None:
     rows = good_rows()
     for row in rows:
         row[HEADER.index(column)] = written
     runs = parse_table(as_csv(rows), "runs.csv").runs
     assert {(run.params, run.sequence_length) for run in runs} == {(1e8, 2048)}
+    assert column != "learning_rate" or {run.learning_rate for run in runs} == {1e-3}
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,33 @@ def test_a_learning_rate_below_what_was_logged_is_refused_in_tables_with_our_col
     rows = [[*row, "0.0006" if row[0] == "r128" else "0.0002"] for row in good_rows()]
     match = "learning_rate is 0.0003 for run r128, which was trained at 0.0006 by train/learning"
     assert refused(as_csv(rows, [*HEADER, "train/learning_rate"]), match)[1] == "learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        (
+            lambda batch: 2 if batch >= 256 else 1,
+            "a batch size of 256 end at 2.4e+09 tokens, and those with 128 at 2 times",
+        ),
+        (
+            lambda batch: batch // 32,
+            "a batch size of 64 end at 2.4e+09 tokens, and those with 32 at 2 times",
+        ),
+        (lambda batch: 1, None),
+        (lambda batch: 32 / batch, None),
+        (lambda batch: 1.4 if batch >= 256 else 1, None),
+    ],
+    ids=["two passes", "devices", "all", "equal steps", "shorter"],
+)
+def test_tokens_of_one_pass_at_large_batch_sizes_are_named(
+    share: Callable[[float], float], says: str | None
+) -> None:
+    sample = datasets.load_sample_runs().runs
+    runs = [replace(run, tokens=run.tokens / share(run.batch_size)) for run in sample]
+    warnings = check_runs(runs)
+    assert len(warnings) == bool(says)
+    assert says is None or says in warnings[0]
 
 
 def test_tokens_that_are_no_whole_steps_in_one_run_are_named() -> None:
