@@ -147,7 +147,12 @@ def test_what_cannot_be_measured_names_the_file_or_option(
             "lab/model",
             str(held_out),
         ): "for the repository on the Hugging Face hub write hf://lab/model",
-        (str(checkpoint), str(held_out), "--text-field", ""): "--text-field: String should have at",
+        (
+            str(checkpoint),
+            str(held_out),
+            "--text-field",
+            "",
+        ): "--text-field: String should have at",
         (str(checkpoint), f"s3://bucket/{'x' * 2000}.jsonl"): "TEXT: String should have at most",
         (str(checkpoint), f"/{'x' * 300}.jsonl"): "x.jsonl",
         (str(checkpoint), "/{a,b}.jsonl"): "/{a,b}.jsonl: braces are not expanded",

@@ -239,7 +239,9 @@ def test_a_first_token_is_found_without_a_token_for_latin_letters(tmp_path: Path
     tokenizer.add_special_tokens(["<s>"])
     number = tokenizer.token_to_id("<s>")
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", number)])
-    assert load_tokenizer(builders.uri(written(tmp_path / "of", tokenizer))).first_tokens == (number,)
+    assert load_tokenizer(builders.uri(written(tmp_path / "of", tokenizer))).first_tokens == (
+        number,
+    )
     words = Tokenizer(models.WordLevel({builders.END: 0, "μῆνιν": 1}, "<unk>"))
     assert load_tokenizer(builders.uri(written(tmp_path / "words", words))).first_tokens == ()
 
