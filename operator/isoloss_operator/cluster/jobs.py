@@ -1,7 +1,7 @@
 """Creates, deletes and expires the Jobs of a plan, many in parallel."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Final, TypeVar
@@ -17,6 +17,11 @@ from isoloss_operator.settings import Settings
 Item = TypeVar("Item")
 FORBIDDEN = 403
 TIME_TO_LIVE: Final = "ttlSecondsAfterFinished"
+OURS: Final[Mapping[str, tuple[int | None, str]]] = {
+    TIME_TO_LIVE: (None, "which may be deleted before its outcome is recorded"),
+    "backoffLimit": (0, "whose pods would fail and start again unseen"),
+}
+"""Fields of a new Job's spec that an admission policy may set and that can be changed back, with what they would do."""
 IDENTIFYING = (
     observation.LABEL_OWNER_UID,
     observation.LABEL_KIND,
@@ -123,17 +128,19 @@ class JobWriter:
             self._on_write("create", request.kind)
 
     def _keep(self, job: Object) -> None:
-        """Take back a time to live that an admission policy gave a new Job: one that ends must stay until its outcome is
-        recorded. Raises CreateRefused if that cannot be done; the Job is deleted then."""
-        if job["spec"].get(TIME_TO_LIVE) is None:
+        """Take back what an admission policy made of OURS. Raises CreateRefused if that cannot be done; the Job is deleted
+        then."""
+        others = {name for name, (ours, _) in OURS.items() if job["spec"].get(name, ours) != ours}
+        if not others:
             return
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-        kept = self._cluster.patch(client.JOB, namespace, name, {"spec": {TIME_TO_LIVE: None}})
-        if kept["spec"].get(TIME_TO_LIVE) is not None:
+        change = {"spec": {field: OURS[field][0] for field in others}}
+        kept = self._cluster.patch(client.JOB, namespace, name, change)["spec"]
+        if stubborn := [field for field in others if kept.get(field) != OURS[field][0]]:
             self._cluster.delete(client.JOB, namespace, name, job["metadata"]["uid"])
             raise CreateRefused(
-                f"an admission policy sets spec.{TIME_TO_LIVE} of Job {name}, which may be deleted before its outcome is "
-                f"recorded: exempt Jobs with the label {observation.LABEL_OWNER_UID}"
+                f"an admission policy sets spec.{stubborn[0]} of Job {name}, {OURS[stubborn[0]][1]}: exempt Jobs with the "
+                f"label {observation.LABEL_OWNER_UID}"
             )
 
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:

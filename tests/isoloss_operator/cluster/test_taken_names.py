@@ -88,23 +88,26 @@ def test_a_job_that_is_not_the_sweeps_stays_as_it_is(
         create(labels, owner)
 
 
-class Policy:
-    """Gives every Job that is created a time to live, and every one that is changed if it is a stubborn one."""
+TIME_TO_LIVE, RETRIES = "ttlSecondsAfterFinished", "backoffLimit"
 
-    def __init__(self, *, stubborn: bool) -> None:
-        self.stubborn = stubborn
+
+class Policy:
+    """Sets a field of every Job that is created, and of every one that is changed if it is a stubborn one."""
+
+    def __init__(self, field: str, *, stubborn: bool) -> None:
+        self.field, self.stubborn = field, stubborn
         self.job: dict[str, Any] = {}
         self.deleted: list[str] = []
 
     def create(self, _kind: Any, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         metadata = {**body["metadata"], "namespace": namespace, "uid": "u"}
-        self.job = {"metadata": metadata, "spec": {**body["spec"], "ttlSecondsAfterFinished": 0}}
+        self.job = {"metadata": metadata, "spec": {**body["spec"], self.field: 6}}
         return self.job
 
     def patch(self, _kind: Any, _namespace: str, _name: str, change: Any) -> dict[str, Any]:
-        assert change == {"spec": {"ttlSecondsAfterFinished": None}}
+        assert change["spec"].keys() == {self.field}
         if not self.stubborn:
-            del self.job["spec"]["ttlSecondsAfterFinished"]
+            self.job["spec"] |= change["spec"]
         return self.job
 
     def delete(self, _kind: Any, _namespace: str, name: str, uid: str) -> None:
@@ -112,17 +115,23 @@ class Policy:
         self.deleted.append(name)
 
 
-def test_a_time_to_live_that_a_policy_sets_is_taken_back() -> None:
-    """Its Job would be gone before its outcome is recorded: failures were free, and what was spent was forgotten."""
-    policy = Policy(stubborn=False)
+@pytest.mark.parametrize(("field", "ours"), [(TIME_TO_LIVE, None), (RETRIES, 0)])
+def test_what_a_policy_sets_that_ends_jobs_or_starts_pods_is_taken_back(
+    field: str, ours: int | None
+) -> None:
+    """A Job would be gone before its outcome is recorded, so that failures were free and spend was forgotten; or
+    Kubernetes would try a crash six times again, with growing waits, before anybody heard of it."""
+    policy = Policy(field, stubborn=False)
     JobWriter(policy, Settings(trainer_image="i"), writers=1).create(OWNER, [REQUEST])  # type: ignore[arg-type]
-    assert "ttlSecondsAfterFinished" not in policy.job["spec"]
+    assert policy.job["spec"][field] == ours
     assert policy.deleted == []
 
 
-def test_where_a_policy_insists_on_it_no_job_is_left_to_run() -> None:
-    policy = Policy(stubborn=True)
-    with pytest.raises(CreateRefused, match=f"exempt Jobs with the label {LABEL_OWNER_UID}"):
+@pytest.mark.parametrize("field", [TIME_TO_LIVE, RETRIES])
+def test_where_a_policy_insists_on_it_no_job_is_left_to_run(field: str) -> None:
+    policy = Policy(field, stubborn=True)
+    message = f"sets spec.{field} of .* exempt Jobs with the label {LABEL_OWNER_UID}"
+    with pytest.raises(CreateRefused, match=message):
         JobWriter(policy, Settings(trainer_image="i"), writers=1).create(OWNER, [REQUEST])  # type: ignore[arg-type]
     assert policy.deleted == [REQUEST.name]
 
