@@ -33,7 +33,7 @@ from isoloss_operator.decide.checks import (
     outdated_fields,
 )
 from isoloss_operator.decide.choose import account, slots_taken
-from isoloss_operator.decide.conditions import ALL_ACCEPTED, Findings, stated
+from isoloss_operator.decide.conditions import ALL_ACCEPTED, Findings, left_behind, stated
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, Quarantine, SweepPlan, TaskWrites
@@ -205,6 +205,10 @@ def _finding(
         reason = Reason(code) if code in TRAINER_REASONS else Reason.BAD_DATA
         prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
         return Finding(reason, f"{prefix}{message}", stalled=True)
+    if not task.has_room:
+        waits = "waits for a slot, which other Jobs or their pods still hold."
+        message = f"The {labels.name} Job {waits} {left_behind(task.observed)}"
+        return Finding(labels.active, message.rstrip())
     if failure in _INTERRUPTIONS:
         message = f"The {labels.name} Job was interrupted and is retried."
     elif failure == jobs.FailureClass.STORE_UNAVAILABLE:
@@ -216,9 +220,7 @@ def _finding(
     if task.problem:
         message = f"The {labels.name} Job runs again: {task.problem}"
         return Finding(labels.unreadable, message)
-    waits = "waits for a slot, which other Jobs or their pods still hold"
-    says = "is about to start" if task.has_room else waits
-    return Finding(labels.active, f"The {labels.name} Job {says}.")
+    return Finding(labels.active, f"The {labels.name} Job is about to start.")
 
 
 def _with_ends(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:

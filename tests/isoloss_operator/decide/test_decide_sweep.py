@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import isoloss
-from isoloss_contract.ledger import PointState
+from isoloss_contract.ledger import Attempts, Ledger, PointState
 from isoloss_contract.reading import ABSENT, timestamp
 from isoloss_contract.records import Claimant, ExitCode, Outcome
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedJob, ObservedSweep
@@ -166,6 +166,9 @@ def test_a_pod_cannot_make_the_ledger_grow_by_inventing_versions() -> None:
     assert read_back(ledger) == ledger
 
 
+LEFT = "Waiting for 1 pod without a Job to end, such as demo-left: delete what does not end by itself."
+
+
 def prepared_again() -> ObservedSweep:
     """Five points are done and three train, on a corpus whose manifest is gone."""
     results = {p.key: result(p) for p in POINTS[:5]}
@@ -186,6 +189,14 @@ def test_the_status_counts_points_on_while_their_corpus_is_prepared_again() -> N
     assert plan.create == plan.delete == ()
     waits = "The prepare Job waits for a slot, which other Jobs or their pods still hold."
     assert condition(plan, "DataReady")[1:] == ("PreparingData", waits)
+    # A pod that is left behind holds its slot for good, also after an attempt that was interrupted.
+    assert isinstance(world.ledger, Ledger)
+    left = replace(world, orphaned_pods=(world.ledger.prepare_key,), orphans=("demo-left",))
+    interrupted = Attempts(ended=1, last_failure="Interrupted")
+    ledger = world.ledger.replace(preparation=interrupted)
+    for each in (left, replace(left, ledger=ledger)):
+        said = condition(decide_sweep(each), "DataReady")
+        assert said[1:] == ("PreparingData", f"{waits} {LEFT}")
 
 
 @pytest.mark.parametrize("how", ["outlived", "lost"])
@@ -231,8 +242,7 @@ def test_a_pod_without_its_job_is_named_with_what_to_do() -> None:
     results = {point.key: result(point) for point in POINTS[:7]}
     done = known(observed(results=results), results={})
     world = replace(done, orphaned_pods=(POINTS[7].key,), orphans=("demo-left",))
-    says = "Waiting for 1 pod without a Job to end, such as demo-left: delete what does not end by itself."
-    plan = decide_sweep(world)
+    plan, says = decide_sweep(world), LEFT
     assert plan.create == ()
     assert plan.status.warnings == (says,)
     assert condition(plan, "Ready")[2] == f"7 of 8 points are done, 0 are training. {says}"
