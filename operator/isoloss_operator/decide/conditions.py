@@ -491,7 +491,10 @@ def _fit(chosen: Chosen, exhausted: Finding | None) -> Finding:
         if chosen.tasks.observed.fit_waits:
             message += ": all fit processes (the setting fits) work for other resources"
         return Finding(Reason.FITTING, f"{message}.")
-    return _fitted(fit, done, final=final)
+    found = _fitted(fit, done, final=final)
+    if exhausted is None or not found.stalled:
+        return found
+    return replace(found, message=f"{exhausted.message} {found.message}")
 
 
 def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:

@@ -209,18 +209,22 @@ def _finding(
         waits = "waits for a slot, which other Jobs or their pods still hold."
         message = f"The {labels.name} Job {waits} {left_behind(task.observed)}"
         return Finding(labels.active, message.rstrip())
-    if failure in _INTERRUPTIONS:
-        message = f"The {labels.name} Job was interrupted and is retried."
-    elif failure == jobs.FailureClass.STORE_UNAVAILABLE:
-        message = f"The {labels.name} Job is retried: the store did not answer it."
-    elif failure:
-        message = f"The {labels.name} Job is retried after attempt {attempts.ended}: {message}"
     if failure:
-        return Finding(Reason.WAITING_TO_RETRY, message)
+        return Finding(Reason.WAITING_TO_RETRY, f"The {labels.name} Job {_retried(attempts)}")
     if task.problem:
         message = f"The {labels.name} Job runs again: {task.problem}"
         return Finding(labels.unreadable, message)
     return Finding(labels.active, f"The {labels.name} Job is about to start.")
+
+
+def _retried(attempts: Attempts) -> str:
+    """Why it is, after a failure that is neither final nor of the data."""
+    if attempts.last_failure in _INTERRUPTIONS:
+        return "was interrupted and is retried."
+    if attempts.last_failure == jobs.FailureClass.STORE_UNAVAILABLE:
+        return "is retried: the store did not answer it."
+    message = attempts.last_message or "no reason was given"
+    return f"is retried after attempt {attempts.ended}: {message}"
 
 
 def _with_ends(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:

@@ -10,6 +10,7 @@ from isoloss_contract.ledger import IntentAction, Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import Claimant, ExitCode
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
+from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
@@ -32,7 +33,16 @@ from tests.support.builders import (
     sweep_spec,
 )
 from tests.support.models import example_model
-from tests.support.sweep_worlds import FIRST, POINTS, all_done, flops_of, known, started, training
+from tests.support.sweep_worlds import (
+    FIRST,
+    POINTS,
+    all_done,
+    flops_of,
+    known,
+    refused,
+    started,
+    training,
+)
 
 
 def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
@@ -246,15 +256,23 @@ def test_a_larger_budget_continues_what_was_stopped() -> None:
 
 
 def test_results_that_a_budget_lets_no_point_go_beyond_are_fitted_as_they_are() -> None:
-    """Tokens were raised and the budget was not."""
+    """Tokens were raised and the budget was not. Laws that are refused for want of runs say so first."""
     longer = [{**each, "tokens": 3 * each["tokens"]} for each in sweep_spec()["proxies"]]
-    plan = decide_sweep(edited(all_done(), proxies=longer, budget={"flops": flops_of(1)}))
+    world = edited(all_done(), proxies=longer, budget={"flops": flops_of(1)})
+    plan = decide_sweep(world)
     assert not plan.create
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
     assert condition(plan, "Ready")[1] == "Fitting"
     assert plan.fit is not None
     assert len(plan.fit.points) == 8
     assert not any(point.finished for point in plan.fit.points)
+    fit = FitOutcome(plan.fit.inputs, refused(), laws_sha256="f" * 64, points=8)
+    told = decide_sweep(replace(known(world), fit=fit))
+    spent = condition(told, "Progressing")[2]
+    assert condition(told, "Ready")[1:] == (
+        "OptimumOnLearningRateEdge",
+        f"{spent} Extend the learning rates.",
+    )
 
 
 def test_a_run_at_its_end_is_not_stopped_by_a_budget_of_just_its_cost() -> None:
