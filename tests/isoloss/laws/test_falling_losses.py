@@ -20,6 +20,7 @@ RUNS = datasets.load_sample_runs().runs
 WORSE = "losses of all sizes are of one unit"
 RISE = "rise over the second half of their tokens"
 NO_LAW = "no law of size does that"
+JUMPS = "runs jump on the way"
 TWO_TEXTS = "on one text alone"
 MEANS = "means over the run so far"
 SIZES = sorted({run.params for run in RUNS})
@@ -119,6 +120,12 @@ def test_losses_of_two_texts_in_turn_are_said(apart: float) -> None:
     assert any(TWO_TEXTS in each for each in laws.warnings)
 
 
+@pytest.mark.parametrize(("nats", "after"), [(0.05, 3e9), (-0.05, 2e9)])
+def test_losses_of_another_text_from_some_tokens_on_are_said(nats: float, after: float) -> None:
+    laws = fitted(lambda run: replace(run, losses=run.losses + nats * (run.tokens > after)))
+    assert any(JUMPS in each for each in laws.warnings)
+
+
 def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     """Losses in the wrong order of runs that fall by more than a nat look as if all had diverged at once."""
     runs = datasets.load_sample_runs().runs
@@ -129,7 +136,7 @@ def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
     assert "check that each loss belongs to its tokens" in laws.warnings[0]
 
 
-@pytest.mark.parametrize("noise", [0.0015, 0.004])
+@pytest.mark.parametrize("noise", [0.0015, 0.004, 0.01])
 def test_healthy_runs_are_not_accused(noise: float) -> None:
     of_synthetic = fit_laws(synthetic_runs(noise=noise), FitOptions(bootstrap_samples=20))
     for laws in (fitted(), of_synthetic):
@@ -141,3 +148,4 @@ def test_healthy_runs_are_not_accused(noise: float) -> None:
             assert NO_LAW not in warning
             assert MEANS not in warning
             assert TWO_TEXTS not in warning
+            assert JUMPS not in warning
