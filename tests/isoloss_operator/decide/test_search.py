@@ -147,18 +147,6 @@ def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> Non
     assert float(plan.status.planned_flops) == pytest.approx(whole, rel=1e-5), "of the grid"
 
 
-def test_an_added_point_that_the_grid_comes_to_hold_counts_as_planned() -> None:
-    beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
-    world = known(answered(at_first_rung(), beyond))
-    wider = builders.sweep_spec(
-        search=SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]}
-    )
-    plan = decide_sweep(replace(world, spec=builders.parsed(wider), generation=2))
-    assert float(plan.status.planned_flops) == pytest.approx(
-        sum(point.flops for point in builders.points(wider)), rel=1e-5
-    )
-
-
 def test_the_end_of_the_search_ends_the_sweep_and_says_why_and_what_the_next_point_would_cost() -> (
     None
 ):
