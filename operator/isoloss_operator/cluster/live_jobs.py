@@ -66,6 +66,9 @@ class JobReader:
         self._clock = clock
         self._since: dict[str, Mapping[str, float]] = {}
         """Since when what `_Seen` counts has been so, by owner uid."""
+        self._worked: dict[str, Mapping[str, tuple[str, float]]] = {}
+        """The Job's uid, and how long its trainer container had run when it was last listed, of each pod of the Jobs that are
+        listed, by owner uid. Evicted and preempted pods are deleted, and their Job goes on as the same attempt."""
         self._events = EventReader(cluster, clock=clock)
 
     def read(self, owner: Owner) -> LiveJobs:
@@ -79,6 +82,7 @@ class JobReader:
         jobs = self._with_workloads(owner, reduced, seen)
         orphaned = orphaned_pods(versions, pods)
         found = self._with_events(owner, observe.with_pods(jobs, pods), pods, seen)
+        found = self._with_work_of_gone(owner, found, pods)
         self._since[owner.uid] = seen.kept
         return LiveJobs(
             found,
@@ -90,6 +94,25 @@ class JobReader:
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._since.pop(owner_uid, None)
+        self._worked.pop(owner_uid, None)
+
+    def _with_work_of_gone(
+        self, owner: Owner, jobs: tuple[ObservedJob, ...], pods: Iterable[PodFacts]
+    ) -> tuple[ObservedJob, ...]:
+        """The Jobs with what pods of theirs had worked that are not listed any more."""
+        now, uids = self._cluster.clock.now(), {job.uid for job in jobs}
+        seen = {
+            pod.name: (pod.job_uid, max(0.0, ((pod.end or now) - pod.start).total_seconds()))
+            for pod in pods
+            if pod.start and (pod.end or not pod.has_ended)
+        }
+        before = self._worked.get(owner.uid, {})
+        gone = {n: each for n, each in before.items() if n not in seen and each[0] in uids}
+        self._worked[owner.uid] = gone | seen
+        worked = dict.fromkeys((uid for uid, _ in gone.values()), 0.0)
+        for uid, seconds in gone.values():
+            worked[uid] += seconds
+        return tuple(replace(job, gone_seconds=worked.get(job.uid, 0.0)) for job in jobs)
 
     def _pods(
         self, owner: Owner, labels: str, jobs: Iterable[ObservedJob], since: _Seen

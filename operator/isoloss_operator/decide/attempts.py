@@ -242,10 +242,10 @@ def accelerator_seconds(job: ObservedJob, now: datetime) -> float:
 
 def pod_seconds(job: ObservedJob, now: datetime) -> float:
     """How long its trainer containers ran until `now`, added up."""
+    over = job.worked_seconds + job.gone_seconds
     if job.working_since is None:
-        return job.worked_seconds
-    running = job.pods_at_work * (now - job.working_since).total_seconds()
-    return job.worked_seconds + running
+        return over
+    return over + job.pods_at_work * (now - job.working_since).total_seconds()
 
 
 def cost_of(record: PointRecord, job: ObservedJob, reports: Reports) -> Spend:

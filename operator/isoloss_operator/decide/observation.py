@@ -145,7 +145,9 @@ class ObservedJob:
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
-    """Sum over the trainer containers known to have ended, each from start to end, or to when its pod was last seen."""
+    """Sum over the trainer containers of listed pods that have ended, each from start to end."""
+    gone_seconds: float = 0.0
+    """Of the pods that are not listed any more, each to when it was last seen. One that takes their place may not start."""
     working_since: datetime | None = None
     """Start of the trainer container that runs now, of several the last."""
     pods_at_work: int = 1

@@ -203,7 +203,8 @@ def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datet
     new = (job for job in deleted if job.uid not in known)
     # With what they have cost by now, however much later that is recorded.
     as_of_now = (
-        replace(job, worked_seconds=pod_seconds(job, now), working_since=None) for job in new
+        replace(job, worked_seconds=pod_seconds(job, now), working_since=None, gone_seconds=0.0)
+        for job in new
     )
     return deletions(jobs), (*stopped, *as_of_now)
 

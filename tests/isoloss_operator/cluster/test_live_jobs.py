@@ -4,7 +4,7 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import PODS_ANNOTATION, QUEUE_LABEL, Owner
 from isoloss_operator.cluster.transport import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.decide.attempts import accelerator_seconds
+from isoloss_operator.decide.attempts import accelerator_seconds, pod_seconds
 from isoloss_operator.decide.jobs import waits_for
 from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Finding, Reason
@@ -169,6 +169,30 @@ def test_a_recorded_job_is_listed_no_more() -> None:
     assert [each.uid for each in live.jobs] == ["running"]
     assert set(live.versions) == {"running"}, "no watch delivers recorded Jobs"
     assert live.orphaned_pods == ()
+
+
+def test_what_pods_worked_that_are_gone_counts_until_they_were_last_seen() -> None:
+    """Evicted and preempted pods are deleted, and their Job goes on: with each the attempt's hours fell back to zero, so
+    that budget.acceleratorHours capped nothing until there was a result."""
+    running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:00:00Z"}}}
+    first, second = (of_job("j1", name, containerStatuses=[running]) for name in ("p1", "p2"))
+    cluster = Cluster([job("j1")], [first])
+    cluster.read()
+    cluster.now = NOW + timedelta(minutes=5)
+    assert accelerator_seconds(cluster.read_one(), cluster.now) == 65 * 60
+    cluster.pods = []
+    for _ in range(2):
+        assert accelerator_seconds(cluster.read_one(), NOW + timedelta(hours=9)) == 65 * 60
+    cluster.pods = [second]
+    assert accelerator_seconds(cluster.read_one(), cluster.now) == 2 * 65 * 60
+    # Its end is read once its Job has ended, and counts instead of what was seen last.
+    cluster.jobs = [job("j1", conditions=[COMPLETE])]
+    times = {"startedAt": "2026-01-02T03:00:00Z", "finishedAt": "2026-01-02T03:10:00Z"}
+    cluster.pods = [of_job("j1", "p2", **ended(0, **times))]
+    assert pod_seconds(cluster.read_one(), cluster.now) == (65 + 10) * 60
+    cluster.jobs = [job("j2")]
+    assert pod_seconds(cluster.read_one(), cluster.now) == 0.0
+    cluster.reader.forget(OWNER.uid)
 
 
 def test_a_running_job_that_is_deleted_is_gone_at_once() -> None:
