@@ -12,7 +12,7 @@ from isoloss.laws.data.outliers import NAMED_NATS
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import RISE_NATS, Trajectory
 from isoloss.laws.results import SurfaceLaw
-from isoloss.usual import SURELY, USUAL_SLOPES
+from isoloss.usual import FEWEST_RUNS, SURELY, USUAL_SLOPES
 
 CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""
@@ -131,6 +131,26 @@ def worse_sizes(trajectories: Sequence[Trajectory]) -> Iterator[str]:
                 return
         if np.isfinite(fall):
             before = small, fall / apart
+
+
+def stopped_rates(trajectories: Sequence[Trajectory]) -> Iterator[str]:
+    """A sentence if so few learning rates of a size were trained as long as its longest that they show no minimum there, and others were
+    stopped before."""
+    for size in sorted({t.params for t in trajectories}):
+        ends: dict[float, float] = {}
+        for t in trajectories:
+            if t.params == size and t.usable and not t.diverged:
+                ends[t.learning_rate] = max(t.log_tokens[-1], ends.get(t.learning_rate, 0.0))
+        last = max(ends.values(), default=0.0)
+        full = [rate for rate, end in ends.items() if end > last + np.log(LATER)]
+        if len(full) < FEWEST_RUNS <= len(ends):
+            stopped = sorted(ends.keys() - full)
+            share = np.exp(max(ends[rate] for rate in stopped) - last)
+            yield (
+                f"At {size:.3g} parameters the runs at learning rates of {', '.join(f'{rate:.3g}' for rate in stopped[:5])} end at {share:.0%} of the "
+                "others' tokens: beyond, too few are compared to show how the best one changes with tokens. Train them on."
+            )
+            return
 
 
 def _best_at(log_tokens: float, runs: Sequence[Trajectory]) -> float:

@@ -9,7 +9,7 @@ from isoloss.laws import model
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import screen
-from isoloss.laws.falling_losses import rising_warnings, worse_sizes
+from isoloss.laws.falling_losses import rising_warnings, stopped_rates, worse_sizes
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
@@ -47,6 +47,7 @@ def fit_laws(
     warnings = (
         *rising,
         *worse_sizes(trajectories),
+        *(() if provisional else stopped_rates(trajectories)),
         *rounding_warnings(runs),
         *collected.warnings,
         *outlier_warnings(runs, screened, surface),

@@ -88,6 +88,31 @@ def test_a_size_among_five_whose_sequences_are_twice_as_long_as_written_is_said(
     assert "params, sequence_length and tokens of each" in warning
 
 
+@pytest.mark.parametrize(
+    ("rates", "provisional", "said"),
+    [
+        ((1e-3,), False, True),
+        ((2.5e-4, 1e-3), False, True),
+        ((), False, False),
+        ((1e-3,), True, False),
+    ],
+)
+def test_learning_rates_that_were_stopped_before_the_others_are_said(
+    rates: tuple[float, ...], provisional: bool, said: bool
+) -> None:
+    def stopped(run: Run) -> Run:
+        seen = run.tokens <= (0.29 if run.learning_rate in rates else 1.0) * run.tokens[-1]
+        return replace(run, tokens=run.tokens[seen], losses=run.losses[seen])
+
+    runs = [stopped(run) for run in RUNS if 2e-4 < run.learning_rate < 1.5e-3]
+    found = fit_laws(runs, FitOptions(bootstrap_samples=20), provisional=provisional).warnings
+    assert [each for each in found if "of the others' tokens" in each][1:] == []
+    assert (
+        any(", ".join(f"{rate:.3g}" for rate in rates) + " end at" in each for each in found)
+        is said
+    )
+
+
 def test_sizes_that_share_no_tokens_are_not_compared() -> None:
     """One evaluation each, at tokens that grow with the size."""
     ends = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in RUNS]
