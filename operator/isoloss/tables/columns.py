@@ -9,7 +9,7 @@ from typing import Any
 from isoloss.errors import BadInput
 from isoloss.tables import known_names
 from isoloss.tables.batch_sizes import batch_size_of
-from isoloss.tables.cell_values import is_blank, text_of
+from isoloss.tables.cell_values import are_same, is_blank, text_of
 from isoloss.tables.expressions import Expression, missing_name, near, option, product_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, SETTINGS, BadTable
 from isoloss.tables.lookup import COUNTERS, STEP, Found, Lookup
@@ -65,6 +65,7 @@ class Columns:
             refuse_other_tokens(self.lookup, there)
         self._doubt_last_row(there)
         doubt_additions(self.lookup, there["loss"].label)
+        doubt_scaled_rate(self.lookup, there["learning_rate"].label)
         return there
 
     def optional(self) -> dict[str, Found]:
@@ -358,6 +359,22 @@ def doubt_additions(lookup: Lookup, loss: str) -> None:
             lookup.warn(
                 f"{lookup.place(found)} is {given[0]}: {loss} may have {added} in it, and the checkpoint's initial loss has "
                 "not: if so, bring the cross entropy alone"
+            )
+
+
+def doubt_scaled_rate(lookup: Lookup, rate: str) -> None:
+    """Warn of a rate that nanochat scales by the batch size before it trains."""
+    given = next((name for name in known_names.SCALED_RATES if name in rate), None)
+    for name in known_names.TOKENS_PER_STEP:
+        batch = lookup.setting(name)
+        if (
+            given
+            and batch
+            and not all(are_same(cell, known_names.REFERENCE_BATCH) for cell in batch.cells)
+        ):
+            lookup.warn(
+                f"learning_rate: nanochat logs {given} as it was given, and since January 2026 trains at {given} times the square root of "
+                f"{name} / {known_names.REFERENCE_BATCH}: give a column with that product, unless the runs are older"
             )
 
 

@@ -163,6 +163,10 @@ BITS_PER_BYTE = ("val/bpb", "val_bpb", "eval/bpb", "eval_bpb")
 """nanochat's held-out loss: another unit, which takes the bytes per token of its text."""
 TOKENS_PER_STEP = ("total_batch_size",)
 """nanochat's batch size, in tokens."""
+SCALED_RATES = ("matrix_lr", "embedding_lr", "unembedding_lr", "scalar_lr")
+"""nanochat's learning rates, as they were given: since January 2026 it trains at these times the root of its batch size over ..."""
+REFERENCE_BATCH = 2**19
+"""... so many tokens."""
 PER_DEVICE = (
     "per_device_train_batch_size",  # HF Trainer
     "device_batch_size",  # nanochat

@@ -318,6 +318,15 @@ def test_what_is_in_doubt_is_taken_with_a_warning(
     assert all(words in warning for words, warning in zip(says, warnings, strict=True))
 
 
+@pytest.mark.parametrize(("batch", "doubted"), [(2**20, True), (2**19, False), ("524288", False)])
+def test_a_rate_that_nanochat_scales_by_the_batch_size_is_in_doubt(
+    batch: object, doubted: bool
+) -> None:
+    columns = changed(learning_rate=None, matrix_lr=0.02, total_batch_size=batch)
+    warnings = read(columns, naming_of(["learning_rate=matrix_lr"])).warnings
+    assert any("trains at matrix_lr times the square root" in each for each in warnings) is doubted
+
+
 @pytest.mark.parametrize("off", [0, 0.0, "0.0", False, "null", ""])
 def test_a_setting_that_adds_nothing_to_the_loss_is_no_reason_for_a_warning(off: object) -> None:
     names = ("label_smoothing_factor", "params.label_smoothing", "softmax_auxiliary_loss")
