@@ -363,19 +363,26 @@ def doubt_additions(lookup: Lookup, loss: str) -> None:
 
 
 def doubt_scaled_rate(lookup: Lookup, rate: str) -> None:
-    """Warn of a rate that nanochat scales by the batch size before it trains."""
+    """Warn of a rate that is scaled before it trains: by the batch size in nanochat, by each size's width with muP."""
     given = next((name for name in known_names.SCALED_RATES if name in rate), None)
-    for name in known_names.TOKENS_PER_STEP:
+    for name in known_names.TOKENS_PER_STEP if given else ():
         batch = lookup.setting(name)
-        if (
-            given
-            and batch
-            and not all(are_same(cell, known_names.REFERENCE_BATCH) for cell in batch.cells)
-        ):
+        if batch and not all(are_same(cell, known_names.REFERENCE_BATCH) for cell in batch.cells):
             lookup.warn(
                 f"learning_rate: nanochat logs {given} as it was given, and since January 2026 trains at {given} times the square root of "
                 f"{name} / {known_names.REFERENCE_BATCH}: give a column with that product, unless the runs are older"
             )
+    mup = [name for name in lookup.header() if known_names.MUP.search(name)]
+    used = [each for name in mup for each in lookup.pool(name) if not _is_off(each)]
+    if used:
+        lookup.warn(
+            f"learning_rate: with muP ({lookup.place(used[0])}) {rate} may be the base of which each size trains at its own share. If so, the "
+            "answer is that base, for a run with the same parametrization alone"
+        )
+
+
+def _is_off(found: Found) -> bool:
+    return {text_of(cell).lower() for cell in found.cells} <= set(OFF)
 
 
 def refuse_other_losses(lookup: Lookup, losses: Sequence[Any]) -> None:

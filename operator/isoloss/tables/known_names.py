@@ -5,6 +5,7 @@ meanings are kept apart: settings from logged values, global batch sizes from th
 training losses, nats from bits per byte.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -167,6 +168,8 @@ SCALED_RATES = ("matrix_lr", "embedding_lr", "unembedding_lr", "scalar_lr")
 """nanochat's learning rates, as they were given: since January 2026 it trains at these times the root of its batch size over ..."""
 REFERENCE_BATCH = 2**19
 """... so many tokens."""
+MUP = re.compile(r"(?:^|[\W_])(?:use_)?mup(?:$|[\W_])", re.IGNORECASE)
+"""In the names of settings of muP, such as mup_base_width of Cerebras and mup_enabled of nanoGPT-mup."""
 PER_DEVICE = (
     "per_device_train_batch_size",  # HF Trainer
     "device_batch_size",  # nanochat

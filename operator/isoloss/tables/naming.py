@@ -14,6 +14,7 @@ from isoloss.tables.cell_values import is_blank, text_of
 from isoloss.tables.columns import (
     Columns,
     doubt_additions,
+    doubt_scaled_rate,
     refuse_lower_rate,
     refuse_other_losses,
 )
@@ -28,7 +29,7 @@ from isoloss.tables.exports import in_long_form, is_panel
 from isoloss.tables.expressions import Expression
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 from isoloss.tables.lookup import STEP, Found, Lookup
-from isoloss.tables.recipes import warn_of_differences
+from isoloss.tables.recipes import is_watched, warn_of_differences
 from isoloss.tables.run_names import run_columns, runs_of_rows
 from isoloss.tables.run_settings import settings_of_rows
 from isoloss.tables.step_counts import refuse_other_tokens
@@ -75,15 +76,16 @@ class Naming:
 
     def in_use(self, header: Sequence[str]) -> Collection[str]:
         """The columns to be read."""
+        once = [name for name in header if header.count(name) == 1]
+        watched = {name for name in once if is_watched(name) or known_names.MUP.search(name)}
         if self.is_ours(header):
-            once = (name for name in header if header.count(name) == 1)
             beside = {name for name in once if known_names.bare(name)[0] in BESIDE}
-            return {*_ours(header), *beside}
+            return {*_ours(header), *beside, *watched}
         known = [name for name in header if known_names.is_known(name) or name in OPTIONAL]
         named = {name for each in self.expressions for name in each.names_in(header)}
         if is_panel(header) or not any(run_columns(header)) or {"key", "value"} <= set(header):
             return header
-        return {*known, *named, *RUN_STATES}
+        return {*known, *named, *watched, *RUN_STATES}
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def _as_it_is(table: Table) -> tuple[Table, ReadAs, Sequence[str]]:
     refuse_part_of_batch(lookup, "batch_size")
     refuse_other_tokens(lookup, {name: Found(name, columns[name]) for name in REQUIRED})
     doubt_additions(lookup, "loss")
+    doubt_scaled_rate(lookup, "learning_rate")
     warn_of_differences(lookup)
     if "diverged" not in columns:
         warn_of_unfinished(lookup, range(len(lookup.runs)))

@@ -18,12 +18,17 @@ SHOWN = 3
 """Values that a warning has."""
 
 
+def is_watched(column: str) -> bool:
+    """Whether a column is one of these."""
+    return re.split(r"[./]", column)[-1] in (*TEXT, *RECIPE)
+
+
 def warn_of_differences(lookup: Lookup) -> None:
     """Warn of text that differs within a run, and of a recipe or text in which runs differ."""
     for column in lookup.header():
-        name = re.split(r"[./]", column)[-1]
-        if name not in (*TEXT, *RECIPE):
+        if not is_watched(column):
             continue
+        name = re.split(r"[./]", column)[-1]
         for found in lookup.pool(column):
             by_run: dict[str, set[str]] = {}
             for run, cell in zip(lookup.runs, found.cells, strict=True):

@@ -306,6 +306,8 @@ DOUBTED: Sequence[tuple[Mapping[str, Any], *tuple[str, ...]]] = [
     ({"params.label_smoothing": "0.05"}, "label_smoothing is 0.05"),
     ({"train_module.z_loss_multiplier": 1e-5}, "may have a z-loss in it"),
     ({"softmax_auxiliary_loss": "True"}, "bring the cross entropy alone"),
+    ({"mup_base_width": 256}, "with muP (mup_base_width) learning_rate may be the base"),
+    ({"params.use_mup": "True"}, "with muP (params.use_mup) learning_rate may be the base"),
 ]
 
 
@@ -329,7 +331,12 @@ def test_a_rate_that_nanochat_scales_by_the_batch_size_is_in_doubt(
 
 @pytest.mark.parametrize("off", [0, 0.0, "0.0", False, "null", ""])
 def test_a_setting_that_adds_nothing_to_the_loss_is_no_reason_for_a_warning(off: object) -> None:
-    names = ("label_smoothing_factor", "params.label_smoothing", "softmax_auxiliary_loss")
+    names = (
+        "label_smoothing_factor",
+        "params.label_smoothing",
+        "softmax_auxiliary_loss",
+        "use_mup",
+    )
     assert not read(changed(**dict.fromkeys(names, off))).warnings
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 import isoloss
@@ -183,6 +184,12 @@ def test_a_recipe_in_which_runs_differ_is_named(name: str) -> None:
     rows = [[*row, "0.10" if row[0] == good_rows()[0][0] else ".2"] for row in good_rows()]
     warnings = parse_table(as_csv(rows, [*HEADER, name]), "runs.csv").warnings
     assert any(f"runs differ in {name} (0.1, 0.2)" in warning for warning in warnings)
+    listed = [dict(zip([*HEADER, name], row, strict=True)) for row in rows]
+    for source in (
+        listed,
+        pyarrow.Table.from_pylist(listed),
+    ):  # of which columns in use alone are read
+        assert any(f"runs differ in {name}" in each for each in isoloss.read_runs(source).warnings)
     same = [[*row, "0.10" if at % 2 else "0.1"] for at, row in enumerate(good_rows())]
     assert len(parse_table(as_csv(same, [*HEADER, name]), "runs.csv").warnings) == 1
 
