@@ -11,7 +11,7 @@ from benchmarks.science.contenders import Answer, argmin
 from benchmarks.science.contenders import published as published_law
 from benchmarks.science.tables import CellKey, Table
 from isoloss import laws as engine
-from isoloss.design import Knowledge, PlannedRun, Setting, Target
+from isoloss.design import Knowledge, PlannedRun, Setting, Target, evidence
 
 ABOUT_BEST = 12
 """Runs of each cell."""
@@ -79,12 +79,22 @@ def _known(
         )
     )
     ends = {n: max(d for m, d in cells if m == n) for n, _ in cells}
-    planned = [
+    params, tokens = np.log(list(ends.items())).mean(axis=0)
+    middle = float(params), float(tokens)
+    shown = [
+        evidence(setting, _planned(runs, size), end, middle, own_runs=True)
+        for size, end in ends.items()
+    ]
+    return Knowledge.of(setting, list(ends.items()), shown, middle, own_runs=True)
+
+
+def _planned(runs: dict[CellKey, list[engine.Run]], size: float) -> list[PlannedRun]:
+    return [
         PlannedRun(n, run.batch_size, run.learning_rate, d, d)
         for (n, d), each in runs.items()
         for run in each
+        if n == size
     ]
-    return Knowledge.of(setting, list(ends.items()), planned, own_runs=True)
 
 
 def outcomes(table: Table, *, brief: bool) -> dict[CellKey, list[Outcome]]:

@@ -1,5 +1,6 @@
 """Sweeps to search in, whose exhaustive result is known: synthetic surfaces; published.py replays tables."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from benchmarks.science.cases import Truth
 from benchmarks.science.shapes import EVALUATION_NOISE, SyntheticJudge, surface
 from benchmarks.science.tables import SEQUENCE
 from isoloss import design
-from isoloss.design import Knowledge, PlannedRun, Setting, grid_about
+from isoloss.design import Knowledge, Setting, grid_about
+from isoloss.design.setting import FIRST_SHARE
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 from tests.support.synthetic import Skewed, Synthetic, Valley
@@ -68,12 +70,16 @@ class KnownSweep(ABC):
     def expected_regret(self, target: Target) -> float:
         """Nats that an answer there is expected to lose, before a loss is known, from whole grids about their optima."""
         setting, sizes = Setting.usual(), [(size.params, size.tokens) for size in self.sizes]
-        grids: list[PlannedRun] = []
+        params, tokens = np.log(sizes).mean(axis=0)
+        # Half of what is read of a run is before a fifth of its tokens.
+        centre = float(params), float(tokens) + 0.5 * math.log(FIRST_SHARE)
+        shown = []
         for size in self.sizes:
             step = float(np.exp(np.median(np.diff(np.log(size.learning_rates)))))
             lines = len(size.learning_rates)
-            grids += grid_about(setting, size.params, size.tokens, lines, factor=step)
-        known = Knowledge.of(setting, sizes, grids)
+            grid = grid_about(setting, size.params, size.tokens, lines, factor=step)
+            shown.append(design.evidence(setting, grid, size.tokens, centre))
+        known = Knowledge.of(setting, sizes, shown, centre)
         return known.outlook(design.Target(target.params, target.tokens)).nats
 
     def size_of(self, point: Point) -> Size:

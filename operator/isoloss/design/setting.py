@@ -54,17 +54,10 @@ class PlannedRun:
     tokens: float
     first_tokens: float | None = None
     """Of its first evaluation; None: a twentieth of `tokens`. As many as `tokens`: its end alone is known."""
-    flops_per_token: float | None = None
-    """None: 6 * params."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is no run."""
         _require_positive(self, "params", "batch_size", "learning_rate", "tokens")
-
-    @property
-    def flops(self) -> float:
-        """Of training to its end."""
-        return (self.flops_per_token or 6.0 * self.params) * self.tokens
 
 
 @dataclass(frozen=True)
@@ -79,8 +72,6 @@ class Setting:
     """Standard deviation of what all evaluations of a run have in common, wasted ln D."""
     evaluation_noise: float = usual.USUAL_MISFIT + usual.EVALUATION_NOISE / usual.USUAL_TOKEN_SLOPE
     """Standard deviation of each evaluation besides."""
-    misplaced: float = 0.0
-    """Standard deviation of ln LR, and of ln B, by which all grids may be off their optima."""
 
     @property
     def scatter(self) -> Array:

@@ -326,7 +326,7 @@ class _Comparison:
         """With this cost and outlook."""
         sizes = [(float(run.size.active), float(run.tokens)) for run in runs]
         evidence = [self._of_size(run, lines) for run in runs]
-        known = Knowledge.of_evidence(self.setting, sizes, evidence, self.centre)
+        known = Knowledge.of(self.setting, sizes, evidence, self.centre)
         factor = self.target.flops / max(run.flops for run in runs)
         share = expected_share(lines, max(factor, MEASURED_TARGET)) if self.searches else 1.0
         points = share * lines**2

@@ -139,7 +139,7 @@ def _outlook(sizes: Sequence[_Size], target: Target) -> Outlook:
     setting, centre = Setting.usual(), centre_below(target)
     ends = [(size.params, size.tokens) for size in sizes]
     shown = [evidence(setting, size.runs(setting), size.tokens, centre) for size in sizes]
-    return Knowledge.of_evidence(setting, ends, shown, centre).outlook(target)
+    return Knowledge.of(setting, ends, shown, centre).outlook(target)
 
 
 # ---------------------------------------------------------------------------------- as it is shown
