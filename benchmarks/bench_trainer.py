@@ -42,8 +42,7 @@ import torch
 
 from benchmarks import trainer_rivals
 from benchmarks.offloading import Copies, load, offload, resident
-from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.models import parameter_counts
+from isoloss_operator.planning.models import attention_shapes, parameter_counts
 from isoloss_trainer.run_log import peak_of
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 
@@ -212,7 +211,8 @@ def _ratio(own: list[float], others: list[float]) -> tuple[float, float, float]:
 def mfu(config: Mapping[str, Any], sequence_length: int, tokens_per_second: float) -> float | None:
     """Of training on this machine's device in bfloat16; None on a CPU, and on a device whose peak is unknown."""
     peak = peak_of(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
-    per_token = token_flops(config, sequence_length).total(Convention.PALM)
+    scores = sum(shape.pair_flops for shape in attention_shapes(config)) * sequence_length
+    per_token = 6.0 * parameter_counts(config).active + scores
     return tokens_per_second * per_token / peak if peak else None
 
 

@@ -14,7 +14,8 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
 from isoloss_contract.store import Store
-from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.flops import executed_flops, six_nd
+from isoloss_operator.planning.models import attention_shapes, parameter_counts
 from isoloss_trainer import run_log
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
@@ -42,9 +43,9 @@ def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(name: str) ->
     with torch.device("meta"):
         network = build_network(config)
     found = run_log.flops_per_token(network.config, count_parameters(network), 2048)
-    planned = token_flops(config, 2048)
-    assert found.palm == pytest.approx(planned.total(Convention.PALM))
-    assert found.executed == pytest.approx(planned.total(Convention.EXACT))
+    unmasked = sum(shape.pair_flops for shape in attention_shapes(config)) * 2048
+    assert found.palm == pytest.approx(six_nd(parameter_counts(config), 1) + unmasked)
+    assert found.executed == pytest.approx(executed_flops(config, 2048))
 
 
 @pytest.mark.parametrize(

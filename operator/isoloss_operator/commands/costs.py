@@ -34,10 +34,9 @@ from isoloss_operator.decide.choose import (
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import (
     PEAK_FLOPS,
-    Convention,
     assumed_utilisation,
     elapsed,
-    token_flops,
+    executed_flops,
 )
 from isoloss_operator.planning.models import (
     UnsupportedModel,
@@ -114,7 +113,6 @@ class SizePlan:
 
 def _size(spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
-    per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
     counts, (each, own_grace) = proxy.parameters, _pods(spec, proxy)
     accelerators, written = proxy.nodes * each, checkpoint_bytes(counts.total)
@@ -129,7 +127,7 @@ def _size(spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint]) -> SizePla
         warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
         flops=sum(point.flops for point in points),
-        executed_flops=per_token.total(Convention.EXACT) * tokens,
+        executed_flops=executed_flops(proxy.model, spec.data.sequence_length) * tokens,
         utilisation=assumed_utilisation(counts),
         evaluation_share=evaluation_share(spec, proxy.tokens),
         accelerators=accelerators,
@@ -413,7 +411,7 @@ def sizes_document(
         "points": sum(size.points for size in sizes),
         "tokens": sum(size.tokens for size in sizes),
         "flops": sum(size.flops for size in sizes),
-        "flops_convention": Convention.SIX_ND.value,
+        "flops_convention": "6ND",
         "accelerator_hours": sum(pace.hours(size) for size in sizes),
         "throughput": pace.in_words(sizes),
         "direct_grid_flops": cost.direct_flops if cost else None,

@@ -29,12 +29,7 @@ from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
-from isoloss_operator.planning.flops import (
-    PEAK_FLOPS,
-    Convention,
-    assumed_utilisation,
-    token_flops,
-)
+from isoloss_operator.planning.flops import PEAK_FLOPS, assumed_utilisation, executed_flops
 from isoloss_operator.planning.models import model_shape, parameter_counts
 from isoloss_operator.planning.search_cost import MEASURED_TARGET, expected_share
 
@@ -366,7 +361,7 @@ def _ladder(config: Mapping[str, Any], active: int, sequence_length: int) -> Ite
                 raise NoDesign("--checkpoint", error.message) from error
             continue
         counts = parameter_counts(proxy)
-        per_token = token_flops(proxy, sequence_length).total(Convention.EXACT)
+        per_token = executed_flops(proxy, sequence_length)
         size = ProxySize(
             config=proxy,
             parameters=wanted,
