@@ -7,7 +7,7 @@ from benchmarks.economy.outcomes import CAPS, Outcome, asked
 from benchmarks.science.shapes import Layout, SyntheticJudge, runs_on, surface, token_slope
 from isoloss.design import Target
 from isoloss.laws import FitOptions, fit_laws
-from isoloss_operator.commands.design import Design, ProxySize, compared
+from isoloss_operator.commands.design import Design, ProxySize, compared, layouts
 
 SHAPES = ("scattered", "bending", "turning", "following", "soft", "skewed")
 TARGET = Target(4e9, 8e10)
@@ -22,7 +22,7 @@ def ladder() -> list[ProxySize]:
 
 def designs() -> list[tuple[str, Design]]:
     """For every cap the design of least expected regret."""
-    every = compared(ladder(), TARGET, (LINES,), searches=False)
+    every = compared(layouts(ladder(), int(TARGET.tokens)), TARGET, (LINES,), searches=False)
     found: list[tuple[str, Design]] = []
     for cap in CAPS:
         allowed = [each for each in every if each.cost <= cap]

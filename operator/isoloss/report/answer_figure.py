@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from isoloss import formatting
-from isoloss.laws import Array, Interval, Laws, Prediction, loss_curvature
+from isoloss.laws import Interval, Laws, Prediction, loss_curvature
 from isoloss.report import drawing
 from isoloss.report.content import Table
 from isoloss.report.inline_svg import add_tooltips
@@ -103,7 +103,8 @@ def _panel(
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.axvspan(answer.low, answer.high, color=drawing.BAND, linewidth=0, zorder=0)
-    axes.plot(x, _expected(x, answer.value, curvature), color=drawing.INK, linewidth=1.4)
+    expected = 0.5 * curvature * np.log(x / answer.value) ** 2
+    axes.plot(x, expected, color=drawing.INK, linewidth=1.4)
     axes.axhline(0, color=drawing.SOFT, linewidth=0.6, zorder=1)
     axes.plot(
         [answer.value],
@@ -124,11 +125,6 @@ def _panel(
     else:
         write = formatting.learning_rate if along is _rate else formatting.batch_size
         drawing.log_ticks(axes.xaxis, low, high, write)
-
-
-def _expected(x: Array, best: float, curvature: float) -> Array:
-    """Nats that x costs over `best`, if that is the optimum."""
-    return np.asarray(0.5 * curvature * np.log(x / best) ** 2)
 
 
 def _dots(

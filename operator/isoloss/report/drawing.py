@@ -4,7 +4,7 @@ Figures are made without pyplot: it keeps global state, and the operator draws i
 """
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,7 +92,7 @@ def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
     axis.set_major_locator(FixedLocator(_apart(unique.tolist(), room=0.13)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
-    write = learning_rate if learning_rates else _whole
+    write: Callable[[float], str] = learning_rate if learning_rates else "{:.0f}".format
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
@@ -104,10 +104,6 @@ def _apart(values: Sequence[float], room: float) -> list[float]:
         if min(np.log(value / kept[-1]), np.log(values[-1] / value)) >= room * span:
             kept.append(value)
     return [*kept, values[-1]] if len(values) > 1 else kept
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}"
 
 
 def log_ticks(axis: Any, low: float, high: float, write: Any) -> None:

@@ -10,12 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
-from isoloss.laws import (
-    HyperparameterLaw,
-    Laws,
-    Optimum,
-    Prediction,
-)
+from isoloss.laws import HyperparameterLaw, Laws, Prediction
 from isoloss.report import curves, drawing
 from isoloss.report.bands import from_scratch, hyperparameter_band, loss_band
 from isoloss.report.content import any_law, optimum_in_words
@@ -86,9 +81,9 @@ def _hyperparameter_panels(
     by_loss = law.form == "PowerLawOfLoss"
     top.set_ylabel(name)
     bottom.set_xlabel("loss (nats per token)" if by_loss else "compute (FLOPs)")
-    points = [point for point in laws.frontier if _value(point, law) is not None]
+    points = [each for each in laws.frontier if getattr(each, law.quantity) is not None]
     x = np.array([point.loss if by_loss else point.flops for point in points], dtype=float)
-    y = np.array([_value(point, law) for point in points], dtype=float)
+    y = np.array([getattr(point, law.quantity) for point in points], dtype=float)
     if law.curve is None or not points:
         curves.refused_panel(
             top, bottom, law.refusal.message if law.refusal else "No optimum was found."
@@ -111,10 +106,6 @@ def _hyperparameter_panels(
     curves.y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
         top.invert_xaxis()  # training runs from left to right, towards lower loss
-
-
-def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
-    return point.learning_rate if law.quantity == "learning_rate" else point.batch_size
 
 
 def _place_x(answer: Prediction | None, by_loss: bool) -> list[float]:

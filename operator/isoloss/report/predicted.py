@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def prediction_facts(
         (f"batch size before rounding ({unit})", formatting.number(raw, 4)),
         (
             "what this batch size costs (nats over the best one)",
-            formatting.interval(answer.batch_size_cost, _nats),
+            formatting.interval(answer.batch_size_cost, partial(formatting.number, digits=2)),
         ),
         (
             f"batch sizes within {tolerance} nats ({unit})",
@@ -144,10 +145,6 @@ def outside_their_data(
     )
 
 
-def _nats(value: float | None) -> str:
-    return formatting.number(value, 2)
-
-
 ROUTES = {
     "iso-loss": "iso-loss laws",
     "surface": "joint surface",
@@ -182,19 +179,12 @@ def interval_costs(laws: engine.Laws, answer: engine.Prediction) -> Table | None
     for k, (name, interval, write) in enumerate(quantities):
         for end in (interval.low, interval.high):
             wasted = 0.5 * float(curvature[k, k]) * float(np.log(end / interval.value)) ** 2
-            rows.append(_cost_row(f"{name} {write(end)}", wasted, slope, answer))
+            share = float(np.expm1(wasted))
+            more = formatting.flops(share * answer.total_flops.value)
+            loss = formatting.number(slope * wasted, 2)
+            rows.append((f"{name} {write(end)}", f"{100 * share:.2g}%", more, loss))
     heads = ("at", "more tokens", "more compute (FLOPs)", "more loss (nats per token)")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
-
-
-def _cost_row(name: str, wasted: float, slope: float, answer: engine.Prediction) -> Cells:
-    share = float(np.expm1(wasted))
-    return (
-        name,
-        f"{100 * share:.2g}%",
-        formatting.flops(share * answer.total_flops.value),
-        formatting.number(slope * wasted, 2),
-    )
 
 
 def disagreements(laws: engine.Laws, answer: engine.Prediction) -> tuple[str, ...]:

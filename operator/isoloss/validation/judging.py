@@ -146,7 +146,7 @@ def judge(
         None,
         Reason.TOO_FEW_PROBES,
         "",
-        _compared(middle, probes),
+        tuple(_comparison(middle, probe) for probe in probes if probe is not middle),
         warnings=tuple(_broken(probe) for probe in probes if _is_broken(probe, probes)),
     )
     if middle.diverged:
@@ -326,10 +326,6 @@ def _moved(minima: engine.Array, prior: Normal, at_probes: Normal, seed: int) ->
     return np.asarray(known + left * rng.standard_normal(minima.shape), dtype=float)
 
 
-def _compared(middle: Probe, probes: Sequence[Probe]) -> tuple[Comparison, ...]:
-    return tuple(_comparison(middle, probe) for probe in probes if probe is not middle)
-
-
 def _comparison(middle: Probe, neighbour: Probe) -> Comparison:
     error = float(np.hypot(middle.standard_error, neighbour.standard_error))
     if middle.diverged:
@@ -396,8 +392,10 @@ def _verdict(
         return replace(
             judged, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message
         )
+    # With four decimals as losses have them, or as many as it takes.
+    few = loss_text(tolerance) if tolerance >= 1e-3 else number(tolerance)
     message = (
-        f"The probes cannot show whether the answer holds: {loses}; {_tolerance_text(tolerance)} are tolerated. "
+        f"The probes cannot show whether the answer holds: {loses}; {few} are tolerated. "
         + (
             "Train more seeds, or longer probes."
             if within.is_open
@@ -405,11 +403,6 @@ def _verdict(
         )
     )
     return replace(judged, reason=Reason.WITHIN_NOISE, message=message)
-
-
-def _tolerance_text(tolerance: float) -> str:
-    """With four decimals as losses have them, or as many as it takes."""
-    return loss_text(tolerance) if tolerance >= 1e-3 else number(tolerance)
 
 
 def _direction(found: _OptimumDraws, within: Box) -> Direction:

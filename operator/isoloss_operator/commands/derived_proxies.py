@@ -59,14 +59,8 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     `config` is the checkpoint's config.json. Chosen is the shape that changes size and proportions least,
     of those within 10% of the size and half to twice the aspect ratio. Raises NoDerivedProxy.
     """
-    return dict(_derived(json.dumps(config, sort_keys=True), parameters))
-
-
-@lru_cache(maxsize=256)
-def _derived(text: str, parameters: int) -> Mapping[str, Any]:
-    """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
     try:
-        checkpoint = _checkpoint(text)
+        checkpoint = _checkpoint(json.dumps(config, sort_keys=True))
     except models.UnsupportedModel as error:
         message = f"config.json: {error.field}: {error.message}"
         raise NoDerivedProxy("checkpoint", message) from error

@@ -224,11 +224,11 @@ def designs(
     target = Target(float(active), float(tokens))
     every = tuple(_ladder(config, active, sequence_length))
     fitting = [size for size in every if (size.accelerators or 0) <= accelerators]
-    layouts = list(_layouts(fitting, tokens))
-    if not layouts:
+    found = list(layouts(fitting, tokens))
+    if not found:
         _refuse_none(every, fitting, active, tokens)
     reaching = [
-        runs for runs in layouts if size_refusal(active, [run.size.active for run in runs]) is None
+        runs for runs in found if size_refusal(active, [run.size.active for run in runs]) is None
     ]
     if not reaching:
         raise NoDesign(
@@ -237,23 +237,17 @@ def designs(
             f"{max(size.active for size in fitting):,}, the most that {accelerators} hold",
         )
     lines = (LINES_OF_SEARCH,) if searches else LINES_OF_GRID
-    return _compared(reaching, target, lines, searches=searches)
+    return compared(reaching, target, lines, searches=searches)
 
 
 def compared(
-    sizes: Sequence[ProxySize], target: Target, lines: Sequence[int], *, searches: bool
-) -> list[Design]:
-    """Every design of these sizes, ascending, whose runs are no longer than the target's."""
-    return _compared(_layouts(sizes, int(target.tokens)), target, lines, searches=searches)
-
-
-def _compared(
     layouts: Iterable[Sequence[SizedRun]],
     target: Target,
     lines: Sequence[int],
     *,
     searches: bool,
 ) -> list[Design]:
+    """Every design of these runs."""
     comparison = _Comparison(target, searches)
     return [comparison.design(runs, count) for runs in layouts for count in lines]
 
@@ -389,17 +383,17 @@ def training_accelerators(
     return None
 
 
-def _layouts(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[tuple[SizedRun, ...]]:
+def layouts(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[tuple[SizedRun, ...]]:
     """Two or three sizes and the tokens of their runs, no longer than the planned one: beyond that they show nothing that it asks for."""
     for largest, spacing in product(reversed(sizes), SPACINGS):
         smallest = _nearest(sizes, largest.active / spacing)
         if smallest is None or smallest is largest:
             continue
         middle = _nearest(sizes, math.sqrt(smallest.active * largest.active))
-        layouts: list[tuple[ProxySize, ...]] = [(smallest, largest)]
-        if middle is not None and middle not in layouts[0]:
-            layouts.append((smallest, middle, largest))
-        for chosen in layouts:
+        together: list[tuple[ProxySize, ...]] = [(smallest, largest)]
+        if middle is not None and middle not in together[0]:
+            together.append((smallest, middle, largest))
+        for chosen in together:
             yield from _lengths(chosen, most_tokens)
 
 
@@ -433,7 +427,7 @@ def _refuse_none(
     every: Sequence[ProxySize], fitting: Sequence[ProxySize], active: int, tokens: int
 ) -> None:
     """Raises NoDesign."""
-    if len(fitting) < len(every) and any(_layouts(every, tokens)):
+    if len(fitting) < len(every) and any(layouts(every, tokens)):
         needed = max(size.accelerators or 0 for size in every)
         raise NoDesign(
             "--accelerators",
