@@ -14,13 +14,7 @@ import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import Run
-from isoloss_contract import ledger
-from isoloss_contract.records import (
-    WARMUP_MULTIPLE,
-    ParameterCounts,
-    PointConfig,
-    TrajectoryRow,
-)
+from isoloss_contract import ledger, records
 
 if TYPE_CHECKING:
     from isoloss.tables import ReadAs
@@ -71,9 +65,9 @@ def stopped_in_words(record: ledger.PointRecord) -> str:
 
 def run_from_point(
     name: str,
-    config: PointConfig,
-    parameters: ParameterCounts,
-    trajectory: Sequence[TrajectoryRow],
+    config: records.PointConfig,
+    parameters: records.ParameterCounts,
+    trajectory: Sequence[records.TrajectoryRow],
     *,
     weights: Weights = "averaged",
     bytes_per_token: float | None,
@@ -89,7 +83,7 @@ def run_from_point(
     Raises BadTrajectory if tokens do not increase or a loss is not positive.
     """
     _check(name, trajectory)
-    start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
+    start = records.WARMUP_MULTIPLE * config.optimizer.warmup_tokens
     counted = [
         (row.tokens, loss)
         for row in trajectory
@@ -121,7 +115,7 @@ def run_from_point(
     )
 
 
-def _check(name: str, trajectory: Sequence[TrajectoryRow]) -> None:
+def _check(name: str, trajectory: Sequence[records.TrajectoryRow]) -> None:
     for number, (before, after) in enumerate(pairwise(trajectory), start=2):
         if after.tokens <= before.tokens:
             raise BadTrajectory(

@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from isoloss.errors import BadInput
 from isoloss.laws import BadLaws, Laws, Run, laws_from_json
 from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point, stopped_in_words
-from isoloss_contract import layout
+from isoloss_contract import layout, records
 from isoloss_contract.json_text import read_json
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger
-from isoloss_contract.records import (
-    DataManifest,
-    PointConfig,
-    PointResult,
-    TrajectoryRow,
-)
 from isoloss_contract.store import (
     BadRecord,
     BadStoreUri,
@@ -132,7 +126,7 @@ def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> RunSet:
     return RunSet(tuple(runs), tuple(warnings))
 
 
-def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
+def _known_counts(sweep: StoredSweep) -> Mapping[str, records.PointResult]:
     """Results by point key, and one by proxy: it gives the parameters of points still training. Raises BadSweep, also for points
     of one size that have other parameters than one another: a result has no digest."""
     paths = {
@@ -140,8 +134,8 @@ def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
         for point in sweep.ledger.points
         if point.state in DONE
     }
-    known: dict[str, PointResult] = {}
-    for path, result in sweep.store.read_many(paths, PointResult).items():
+    known: dict[str, records.PointResult] = {}
+    for path, result in sweep.store.read_many(paths, records.PointResult).items():
         if isinstance(result, StoreError):
             raise BadSweep(str(result))
         if result.key != paths[path].key:
@@ -163,7 +157,7 @@ def _tokenizer(sweep: StoredSweep) -> str | None:
         return None
     path = layout.data_manifest(sweep.ledger.prepare_key)
     try:
-        return sweep.store.read_record(path, DataManifest).tokenizer_digest
+        return sweep.store.read_record(path, records.DataManifest).tokenizer_digest
     except NotFound:
         return None
     except StoreError as error:
@@ -173,7 +167,7 @@ def _tokenizer(sweep: StoredSweep) -> str | None:
 def _point_run(
     sweep: StoredSweep,
     point: PointRecord,
-    known: Mapping[str, PointResult],
+    known: Mapping[str, records.PointResult],
     tokenizer: str | None,
     weights: Weights,
 ) -> Run | str:
@@ -209,10 +203,10 @@ def _point_run(
         raise BadSweep(str(error)) from error
 
 
-def _config(store: Store, key: str) -> PointConfig:
+def _config(store: Store, key: str) -> records.PointConfig:
     """The settings of a point, whose digest is its name. Raises StoreError."""
     path = layout.point_config(key)
-    config = store.read_record(path, PointConfig)
+    config = store.read_record(path, records.PointConfig)
     if config.key != key:
         raise BadRecord(
             f"{store.location(path)}: is not the configuration that its folder is named by: {CHANGED}"
@@ -220,10 +214,10 @@ def _config(store: Store, key: str) -> PointConfig:
     return config
 
 
-def trajectory(store: Store, key: str, digest: str) -> list[TrajectoryRow]:
+def trajectory(store: Store, key: str, digest: str) -> list[records.TrajectoryRow]:
     """Evaluations of a point with this digest; without one those of the run so far."""
     if digest:
         return read_finished(store, key, digest)
     path = layout.point_trajectory(key)
     content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
-    return parse_record_lines(content, TrajectoryRow, store.location(path))
+    return parse_record_lines(content, records.TrajectoryRow, store.location(path))

@@ -20,17 +20,11 @@ from numpy.typing import NDArray
 
 from isoloss_contract import layout, records
 from isoloss_contract.store import BadRecord, NotFound, Store, WriteConflict
-from isoloss_trainer import shards
+from isoloss_trainer import shards, tokenization
 from isoloss_trainer.corpus import CorpusFile, find_files, refuse_twice
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
-from isoloss_trainer.tokenization import (
-    MeasuredTokens,
-    TextTokenizer,
-    check_keeps_text,
-    load_tokenizer,
-)
 from isoloss_trainer.units import (
     BadDocuments,
     Preparation,
@@ -61,7 +55,7 @@ def prepare(
     store, pod = Store(task.store_uri, shards.PATIENT), _pod_index(task)
     if not task.sweep_uid and store.exists(layout.data_manifest(task.config.key)):
         return _already_prepared(store, task.config.key, log)
-    tokenizer = load_tokenizer(task.config.tokenizer)
+    tokenizer = tokenization.load_tokenizer(task.config.tokenizer)
     found = [find_files(source) for source in task.config.domains]
     refuse_twice(
         [(source, *each) for source, each in zip(task.config.domains, found, strict=True)]
@@ -252,16 +246,16 @@ def write_held_out(
     store: Store,
     folder: str,
     name: str,
-    tokenizer: TextTokenizer,
+    tokenizer: tokenization.TextTokenizer,
     held_out: list[str],
     where: str,
-) -> tuple[list[MeasuredTokens], records.DomainData]:
+) -> tuple[list[tokenization.MeasuredTokens], records.DomainData]:
     """Write the validation files of a domain below `folder`; their tokens, and the domain without training text.
 
     Raises BadData(TokenizerLosesText), which says `where`.
     """
     encoded = tokenizer.encode_closed(held_out)
-    check_keeps_text(encoded, where, "tokenizer")
+    tokenization.check_keeps_text(encoded, where, "tokenizer")
     store.write(f"{folder}/{shards.validation_texts(name)}", shards.pack_texts(held_out))
 
     def array(path: str, parts: list[NDArray[np.uint32]]) -> records.Shard:

@@ -19,13 +19,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from isoloss_contract.records import ParameterCounts, TrajectoryRow
+from isoloss_trainer import attention
 from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
-from isoloss_trainer.attention import (
-    attention_shapes,
-    computing_type,
-    describe_kernels,
-    head_sizes,
-)
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import BadConfiguration
@@ -65,8 +60,8 @@ class TokenFlops(NamedTuple):
 def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> TokenFlops:
     """Training FLOPs per token of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    query, value = head_sizes(config)
-    matrices, shapes = 6.0 * parameters.active, attention_shapes(config)
+    query, value = attention.head_sizes(config)
+    matrices, shapes = 6.0 * parameters.active, attention.attention_shapes(config)
     return TokenFlops(
         palm=matrices + 6.0 * int(layers * heads * (query + value)) * sequence_length,
         executed=None
@@ -322,10 +317,10 @@ class RunLog:
         task, world = self._attempt.task, self._attempt.world
         self._recorder = Recorder(wanted_curves(self._attempt), self._log)
         self._meter.start(tokens, self._stopwatch.seconds)
-        kernels = describe_kernels(
+        kernels = attention.describe_kernels(
             self._learner.model.network,
             task.point.sequence_length,
-            computing_type(task.point.precision),
+            attention.computing_type(task.point.precision),
         )
         self._log.event(
             "resume" if resumed else "start",

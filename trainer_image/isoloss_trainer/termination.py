@@ -12,13 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from isoloss_contract import store
-from isoloss_contract.records import (
-    MAX_TERMINATION_BYTES,
-    STORE_UNAVAILABLE,
-    TERMINATION_VARIABLE,
-    ExitCode,
-)
+from isoloss_contract import records, store
 from isoloss_contract.records import TerminationMessage as Message
 
 ENDING_VARIABLE = "ISOLOSS_ENDING"
@@ -28,7 +22,7 @@ ENDING_VARIABLE = "ISOLOSS_ENDING"
 class TrainerError(Exception):
     """An ending with a known reason. `code` is CamelCase, `field` the spec field to look at."""
 
-    exit_code: int = ExitCode.BAD_CONFIGURATION
+    exit_code: int = records.ExitCode.BAD_CONFIGURATION
 
     def __init__(self, code: str, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -46,31 +40,31 @@ class BadConfiguration(TrainerError):
 class BadData(TrainerError):
     """Corpus, tokenizer, prepared data or checkpoint is unusable."""
 
-    exit_code = ExitCode.BAD_DATA
+    exit_code = records.ExitCode.BAD_DATA
 
 
 class OutOfMemory(TrainerError):
     """A single sequence does not fit into memory."""
 
-    exit_code = ExitCode.OUT_OF_MEMORY
+    exit_code = records.ExitCode.OUT_OF_MEMORY
 
 
 class Diverged(TrainerError):
     """The loss diverged; the result is written."""
 
-    exit_code = ExitCode.DIVERGED
+    exit_code = records.ExitCode.DIVERGED
 
 
 class ClaimedElsewhere(TrainerError):
     """Another sweep, or a later attempt of this one, trains the point."""
 
-    exit_code = ExitCode.CLAIMED_ELSEWHERE
+    exit_code = records.ExitCode.CLAIMED_ELSEWHERE
 
 
 class Interrupted(TrainerError):
     """A stop was requested, or another attempt took over."""
 
-    exit_code = ExitCode.INTERRUPTED
+    exit_code = records.ExitCode.INTERRUPTED
 
 
 class MemoryRefused(Exception):
@@ -100,13 +94,13 @@ def in_words(error: Exception) -> str:
 
 
 STORE_ERRORS = (
-    (store.BadStoreUri, ExitCode.BAD_CONFIGURATION, "BadUri"),
+    (store.BadStoreUri, records.ExitCode.BAD_CONFIGURATION, "BadUri"),
     # What is there must not be overwritten; another image in the pod template can read it.
-    (store.NewerRecord, ExitCode.BAD_CONFIGURATION, "NewerRecord"),
-    (store.NotFound, ExitCode.BAD_DATA, "NotFound"),
-    (store.BadRecord, ExitCode.BAD_DATA, "BadRecord"),
-    (store.StoreRefused, ExitCode.STORAGE, "StoreRefused"),
-    (store.StoreError, ExitCode.STORAGE, STORE_UNAVAILABLE),
+    (store.NewerRecord, records.ExitCode.BAD_CONFIGURATION, "NewerRecord"),
+    (store.NotFound, records.ExitCode.BAD_DATA, "NotFound"),
+    (store.BadRecord, records.ExitCode.BAD_DATA, "BadRecord"),
+    (store.StoreRefused, records.ExitCode.STORAGE, "StoreRefused"),
+    (store.StoreError, records.ExitCode.STORAGE, records.STORE_UNAVAILABLE),
 )
 """How errors of the store end a task: the first that matches, because some are kinds of others."""
 
@@ -120,10 +114,10 @@ def explain(error: BaseException) -> tuple[int, Message]:
         if isinstance(error, kind):
             return exit_code, Message(code=code, message=str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ExitCode.STORAGE, Message(code="DiskFull", message=str(error))
+        return records.ExitCode.STORAGE, Message(code="DiskFull", message=str(error))
     if is_out_of_memory(error):
         message = Message(code="OutOfMemory", message=str(error) or "out of host memory")
-        return ExitCode.OUT_OF_MEMORY, message
+        return records.ExitCode.OUT_OF_MEMORY, message
     text = f"{type(error).__name__}: {error}"
     return 1, Message(code="InternalError", message=text)
 
@@ -131,10 +125,12 @@ def explain(error: BaseException) -> tuple[int, Message]:
 def write_message(message: Message) -> None:
     """Write `message` to ENDING_VARIABLE's or TERMINATION_VARIABLE's file, shortened so that Kubernetes does not
     truncate it. Raises OSError."""
-    path = os.environ.get(ENDING_VARIABLE) or os.environ.get(TERMINATION_VARIABLE)
+    path = os.environ.get(ENDING_VARIABLE) or os.environ.get(records.TERMINATION_VARIABLE)
     if not path:
         return
-    while len(message.model_dump_json().encode()) > MAX_TERMINATION_BYTES and message.message:
+    while (
+        len(message.model_dump_json().encode()) > records.MAX_TERMINATION_BYTES and message.message
+    ):
         shorter = message.message[: len(message.message) * 3 // 4]
         message = Message(code=message.code, message=shorter, field=message.field)
     Path(path).write_text(message.model_dump_json())

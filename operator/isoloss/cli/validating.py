@@ -8,18 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from isoloss import formatting, validation
-from isoloss.cli import querying
+from isoloss.cli import outcome, querying
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, positive, refuse_idle
-from isoloss.cli.outcome import (
-    ANSWERED,
-    REFUSED,
-    console,
-    grid,
-    print_document,
-    print_refused,
-    print_warnings,
-)
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, Run, predict
 from isoloss.run_sources import read_runs
@@ -106,7 +97,7 @@ def _planned(
 ) -> int:
     answer = predict(laws, query)
     if isinstance(answer, Refused):
-        return print_refused(answer, as_json=as_json)
+        return outcome.print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     budget_flops = answer.cpt_flops
     short = validation.answer_at(laws, query, share * budget_flops)
@@ -116,7 +107,7 @@ def _planned(
             if enough is not None:
                 message = short.refusals[0].message
                 raise BadInput(f"--share {share:g}: {message} Give --share {enough:g} or more.")
-        return print_refused(short, as_json=as_json)
+        return outcome.print_refused(short, as_json=as_json)
     places = validation.probe_cross(
         answer.learning_rate.value,
         answer.batch_size.value,
@@ -139,18 +130,18 @@ def _planned(
         "warnings": answer.warnings,
     }
     if as_json:
-        print_document(document)
+        outcome.print_document(document)
     else:
-        print_warnings(answer.warnings)
+        outcome.print_warnings(answer.warnings)
         _print_plan(places, document, laws.sequence_length)
-    return ANSWERED
+    return outcome.ANSWERED
 
 
 def _print_plan(
     places: tuple[validation.Place, ...], document: dict[str, Any], length: int | None
 ) -> None:
     unit = "sequences" if length is None else f"sequences of {length}"
-    table = grid("learning rate", f"batch size ({unit})", "FLOPs", "tokens")
+    table = outcome.grid("learning rate", f"batch size ({unit})", "FLOPs", "tokens")
     for place in places:
         table.add_row(
             formatting.learning_rate(place.learning_rate),
@@ -158,9 +149,9 @@ def _print_plan(
             formatting.flops(document["flops"]),
             formatting.count(document["tokens"]) or formatting.ABSENT,
         )
-    console().print(table)
+    outcome.console().print(table)
     runs = sum(probe["seeds"] for probe in document["probes"])
-    console().print(
+    outcome.console().print(
         f"\n{runs} continued runs of the checkpoint with fresh optimizer state: "
         f"{formatting.flops(document['total_flops'])} FLOPs, {document['share_of_budget']:.3g} times the budget."
     )
@@ -180,7 +171,7 @@ def _judged(
 ) -> int:
     answer = predict(laws, query)
     if isinstance(answer, Refused):
-        return print_refused(answer, as_json=as_json, read=found.read)
+        return outcome.print_refused(answer, as_json=as_json, read=found.read)
     warnings = (*found.warnings, *_of_other_lengths(laws, found.runs), *answer.warnings)
     continued = tuple(run for run in found.runs if run.started_from != "Scratch")
     if found.runs and not continued:
@@ -196,20 +187,20 @@ def _judged(
             residual=laws.surface.residual_rms,
         )
         flops = tokens * _flops_per_token(laws, query, found.runs[0])
-        outcome = validate_from(laws, query, probes, flops, tolerance=tolerance)
+        verdict = validate_from(laws, query, probes, flops, tolerance=tolerance)
     except validation.InvalidProbes as error:
         raise BadInput(f"{', '.join(sources)}: {error}") from error
-    if isinstance(outcome, Refused):
-        return print_refused(outcome, as_json=as_json, read=found.read)
-    warnings = (*outcome.warnings, *warnings)
+    if isinstance(verdict, Refused):
+        return outcome.print_refused(verdict, as_json=as_json, read=found.read)
+    warnings = (*verdict.warnings, *warnings)
     if as_json:
-        notes = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
-        print_document({**asdict(outcome), **notes, "read": found.read})
+        notes = {"beats_neighbours": verdict.beats_neighbours, "warnings": warnings}
+        outcome.print_document({**asdict(verdict), **notes, "read": found.read})
     else:
-        print_warnings(warnings)
+        outcome.print_warnings(warnings)
         print_read(found.read)
-        _print_validation(outcome, rate_alone=query.batch_size is not None)
-    return REFUSED if outcome.validated is None else ANSWERED
+        _print_validation(verdict, rate_alone=query.batch_size is not None)
+    return outcome.REFUSED if verdict.validated is None else outcome.ANSWERED
 
 
 def _of_other_lengths(laws: Laws, runs: Sequence[Run]) -> tuple[str, ...]:
@@ -231,10 +222,12 @@ def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
     return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params
 
 
-def _print_validation(outcome: validation.Validation, *, rate_alone: bool) -> None:
-    terminal = console()
-    table = grid("neighbour: learning rate", "batch size", "loss less the answer's", "better")
-    for comparison in outcome.comparisons:
+def _print_validation(verdict: validation.Validation, *, rate_alone: bool) -> None:
+    terminal = outcome.console()
+    table = outcome.grid(
+        "neighbour: learning rate", "batch size", "loss less the answer's", "better"
+    )
+    for comparison in verdict.comparisons:
         table.add_row(
             formatting.learning_rate(comparison.neighbour.learning_rate),
             formatting.batch_size(comparison.neighbour.batch_size),
@@ -242,11 +235,11 @@ def _print_validation(outcome: validation.Validation, *, rate_alone: bool) -> No
             comparison.better or ("-" if math.isnan(comparison.difference) else "within noise"),
         )
     terminal.print(table)
-    terminal.print(f"\n{outcome.reason.value}: {outcome.message}")
-    refined = outcome.refined
+    terminal.print(f"\n{verdict.reason.value}: {verdict.message}")
+    refined = verdict.refined
     if refined is not None:
         terminal.print("\nLaws and probes together, next to the laws' own answer:")
-        both = grid("", "80% interval")
+        both = outcome.grid("", "80% interval")
         both.add_row(
             "learning rate", formatting.interval(refined.learning_rate, formatting.learning_rate)
         )

@@ -10,16 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    model_validator,
-)
+import pydantic
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -50,26 +41,26 @@ class Rule:
         return {"rule": self.cel, "message": self.message}
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: Any, handler: pydantic.GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         """Check after the field's own validation."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
-        self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        self, core: core_schema.CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Append to the field's rules."""
         schema = dict(handler(core))
         return schema | {RULES: [*schema.get(RULES, []), self.schema]}
 
 
-class ApiType(BaseModel):
+class ApiType(pydantic.BaseModel):
     """Base of every API type: frozen, camelCase on the wire, field docstrings are descriptions.
 
     Unknown fields are refused: a misspelt field must not silently mean its default.
     """
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         frozen=True,
         alias_generator=to_camel,
         populate_by_name=True,
@@ -80,7 +71,7 @@ class ApiType(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
     """Rules over several fields."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _obeys_rules(self) -> Self:
         for rule in self.rules:
             rule.check(self)
@@ -88,7 +79,7 @@ class ApiType(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        cls, core: core_schema.CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Add the type's rules."""
         schema = handler.resolve_ref_schema(handler(core))
@@ -137,8 +128,8 @@ def decimal(words: str, *bounds: tuple[str, float]) -> Rule:
 
 DecimalText = Annotated[
     str,
-    BeforeValidator(_refuse_number),
-    Field(
+    pydantic.BeforeValidator(_refuse_number),
+    pydantic.Field(
         pattern=DECIMAL_PATTERN,
         min_length=1,
         max_length=32,
@@ -173,12 +164,12 @@ IrreducibleLoss = Annotated[
     DecimalText,
     decimal('a loss in nats per token, from 0 to below 100, such as "1.69"', ("<", 100)),
 ]
-Nodes = Annotated[int, Field(ge=1, le=64)]
+Nodes = Annotated[int, pydantic.Field(ge=1, le=64)]
 
 LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=LABEL_PATTERN, min_length=1, max_length=63)]
-ObjectName = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=253)]
+DnsLabel = Annotated[str, pydantic.Field(pattern=LABEL_PATTERN, min_length=1, max_length=63)]
+ObjectName = Annotated[str, pydantic.Field(pattern=NAME_PATTERN, min_length=1, max_length=253)]
 
 # Control characters, and what a URI parser could read in a second way.
 _REFUSED_IN_PATHS = r"\x00-\x1f\x7f%#\\"
@@ -188,7 +179,7 @@ _URI_PATTERN = (
 )
 StoreUri = Annotated[
     str,
-    Field(min_length=6, max_length=1024),
+    pydantic.Field(min_length=6, max_length=1024),
     Rule(
         f"self.matches(r'{_URI_PATTERN}')",
         "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH,"
@@ -224,8 +215,12 @@ FolderUri = Annotated[
     ),
 ]
 
-PositiveTokens = Annotated[int, Field(ge=1, le=2**53, json_schema_extra={"format": "int64"})]
-NonNegativeTokens = Annotated[int, Field(ge=0, le=2**53, json_schema_extra={"format": "int64"})]
+PositiveTokens = Annotated[
+    int, pydantic.Field(ge=1, le=2**53, json_schema_extra={"format": "int64"})
+]
+NonNegativeTokens = Annotated[
+    int, pydantic.Field(ge=0, le=2**53, json_schema_extra={"format": "int64"})
+]
 
 IDENTITY = Rule(
     "self == oldSelf",
@@ -269,8 +264,8 @@ def _only_known_parts(template: dict[str, Any]) -> dict[str, Any]:
 
 PodTemplate = Annotated[
     dict[str, Any],
-    AfterValidator(_only_known_parts),
-    Field(json_schema_extra=POD_TEMPLATE_SCHEMA),
+    pydantic.AfterValidator(_only_known_parts),
+    pydantic.Field(json_schema_extra=POD_TEMPLATE_SCHEMA),
 ]
 """A partial core/v1 PodTemplateSpec. Its full schema would take the CRD over its size limit: the
 operator finds mistakes in it when it creates the Job."""

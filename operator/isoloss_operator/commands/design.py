@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from isoloss import formatting
-from isoloss.design import (
-    Knowledge,
-    Outlook,
-    Setting,
-    Target,
-    centre_below,
-    evidence,
-    grid_about,
-)
+from isoloss import design, formatting
 from isoloss.design.setting import FIRST_SHARE
 from isoloss.laws import Array, size_refusal
 from isoloss.numbers import to_significant_digits
@@ -135,8 +126,8 @@ class Design:
     """Of the search, or of the whole grids."""
     expected_hours: float
     """Accelerator hours of that."""
-    target: Target
-    outlook: Outlook
+    target: design.Target
+    outlook: design.Outlook
 
     @property
     def cost(self) -> float:
@@ -154,7 +145,7 @@ class Design:
         return self.target.flops / max(run.flops for run in self.runs)
 
     @property
-    def searched_target(self) -> Target | None:
+    def searched_target(self) -> design.Target | None:
         """That a search is told; None: the one that it has of its own, of which a nearer run would let it train too little."""
         return self.target if self.extrapolation > MEASURED_TARGET else None
 
@@ -221,7 +212,7 @@ def designs(
     Raises NoDesign if there is none, and UnsupportedModel for a config whose parameters cannot be counted.
     """
     active = parameter_counts(config).active
-    target = Target(float(active), float(tokens))
+    target = design.Target(float(active), float(tokens))
     every = tuple(_ladder(config, active, sequence_length))
     fitting = [size for size in every if (size.accelerators or 0) <= accelerators]
     found = list(layouts(fitting, tokens))
@@ -242,7 +233,7 @@ def designs(
 
 def compared(
     layouts: Iterable[Sequence[SizedRun]],
-    target: Target,
+    target: design.Target,
     lines: Sequence[int],
     *,
     searches: bool,
@@ -304,18 +295,18 @@ def _spread(ordered: Sequence[Design], count: int) -> list[Design]:
 class _Comparison:
     """Expected costs and regrets of many designs for one target, with what each size would tell worked out once."""
 
-    def __init__(self, target: Target, searches: bool) -> None:
+    def __init__(self, target: design.Target, searches: bool) -> None:
         self.target = target
         self.searches = searches
-        self.setting = Setting.usual()
-        self.centre = centre_below(target)
+        self.setting = design.Setting.usual()
+        self.centre = design.centre_below(target)
         self._evidence: dict[tuple[int, int, int], Array] = {}
 
     def design(self, runs: Sequence[SizedRun], lines: int) -> Design:
         """With this cost and outlook."""
         sizes = [(float(run.size.active), float(run.tokens)) for run in runs]
-        evidence = [self._of_size(run, lines) for run in runs]
-        known = Knowledge.of(self.setting, sizes, evidence, self.centre)
+        shown = [self._of_size(run, lines) for run in runs]
+        known = design.Knowledge.of(self.setting, sizes, shown, self.centre)
         factor = self.target.flops / max(run.flops for run in runs)
         share = expected_share(lines, max(factor, MEASURED_TARGET)) if self.searches else 1.0
         points = share * lines**2
@@ -335,8 +326,8 @@ class _Comparison:
         if key not in self._evidence:
             params, tokens = float(run.size.active), float(run.tokens)
             first = float(first_tokens(run.tokens))
-            grid = grid_about(self.setting, params, tokens, lines, first_tokens=first)
-            self._evidence[key] = evidence(self.setting, grid, tokens, self.centre)
+            grid = design.grid_about(self.setting, params, tokens, lines, first_tokens=first)
+            self._evidence[key] = design.evidence(self.setting, grid, tokens, self.centre)
         return self._evidence[key]
 
 

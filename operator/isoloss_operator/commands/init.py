@@ -16,7 +16,7 @@ from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
 from isoloss.usual import PUBLISHED_WASTE
 from isoloss.yaml_text import read_documents
-from isoloss_operator.commands import options
+from isoloss_operator.commands import design, options
 from isoloss_operator.commands.costs import (
     Pace,
     Planned,
@@ -24,19 +24,6 @@ from isoloss_operator.commands.costs import (
     price_document,
     sizes_document,
     with_continued_models,
-)
-from isoloss_operator.commands.design import (
-    ACCELERATORS_OF_JOB,
-    FEWEST_TOKENS_PER_PARAMETER,
-    GPU_BYTES,
-    Design,
-    NoDesign,
-    Spend,
-    choose,
-    curve,
-    designs,
-    parallelism,
-    training_accelerators,
 )
 from isoloss_operator.commands.manifest_writer import (
     GUESSED,
@@ -65,7 +52,7 @@ BUDGET = 1.2
 attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
-ACCELERATORS_OF_CONTINUED = (*ACCELERATORS_OF_JOB, 128, 256, 512)
+ACCELERATORS_OF_CONTINUED = (*design.ACCELERATORS_OF_JOB, 128, 256, 512)
 """Of a Job that continues the checkpoint: up to 64 nodes, the API's most."""
 PACE = Pace()
 MAX_NAME = 63
@@ -179,9 +166,11 @@ def init(
     folder = options.folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss")
     tokenizer_uri = options.tokenizer(tokenizer_uri, found.uri)
     try:
-        compared = designs(found.config, cpt_tokens, accelerators, length, searches=not grid)
-        chosen = choose(compared, cap)
-    except NoDesign as error:
+        compared = design.designs(
+            found.config, cpt_tokens, accelerators, length, searches=not grid
+        )
+        chosen = design.choose(compared, cap)
+    except design.NoDesign as error:
         raise BadInput(str(error)) from error
     each = chosen.accelerators(accelerators, None, searches=not grid)
     written = Written(
@@ -198,10 +187,10 @@ def init(
         corpus=parts,
         design=chosen,
         accelerators=each,
-        parallelism=parallelism(accelerators, each),
+        parallelism=design.parallelism(accelerators, each),
         evaluation_accelerators=_evaluation_accelerators(found.total),
         validated_share=validate,
-        training_accelerators=training_accelerators(
+        training_accelerators=design.training_accelerators(
             found.config, length, ACCELERATORS_OF_CONTINUED
         )
         or ACCELERATORS_OF_CONTINUED[-1],
@@ -210,15 +199,15 @@ def init(
     while (hours := as_planned.expected_hours) > cap.hours:
         tighter = cap.hours * written.design.expected_hours / hours
         try:
-            chosen = choose(compared, replace(cap, hours=tighter))
-        except NoDesign as error:
+            chosen = design.choose(compared, replace(cap, hours=tighter))
+        except design.NoDesign as error:
             idle = f"{hours:.3g} accelerator hours, idle ones at small batches included"
             raise BadInput(f"--spend: no sweep was found that costs less than {idle}") from error
         written = replace(written, design=chosen)
         as_planned, _ = _as_planned(written, accelerators, grid=grid)
     shown = [
         _as_planned(replace(written, design=other), accelerators, grid=grid)
-        for other in curve(compared, chosen)
+        for other in design.curve(compared, chosen)
     ]
     written, plan = _completed(replace(written, design=as_planned), pace, accelerators, grid=grid)
     text = manifests(written)
@@ -236,25 +225,27 @@ def init(
             }
         )
     else:
-        print_curve(shown, written.design, price_per_hour, is_capped=cap != Spend())
+        print_curve(shown, written.design, price_per_hour, is_capped=cap != design.Spend())
         _print(path, text, written, plan, pace, cap)
     return ANSWERED
 
 
-def _spend(text: str | None) -> Spend:
+def _spend(text: str | None) -> design.Spend:
     """Raises BadInput for what is neither a share nor hours."""
     if text is None:
-        return Spend()
+        return design.Spend()
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(%|h)", text.strip())
     if found is None or float(found[1]) <= 0.0:
         raise BadInput(
             f"--spend: {text} is not a cap: write a share of the planned run such as 5%, or accelerator hours such as 40h"
         )
     value = float(found[1])
-    return Spend(share=value / 100.0) if found[2] == "%" else Spend(hours=value)
+    return design.Spend(share=value / 100.0) if found[2] == "%" else design.Spend(hours=value)
 
 
-def _as_planned(written: Written, accelerators: int, *, grid: bool) -> tuple[Design, float | None]:
+def _as_planned(
+    written: Written, accelerators: int, *, grid: bool
+) -> tuple[design.Design, float | None]:
     """The design with the accelerator hours of its plan, which has those that idle beside batches they do not divide; and the
     hours until it ends. As it is, and None, if its grids could not be placed."""
     try:
@@ -268,7 +259,7 @@ def _as_planned(written: Written, accelerators: int, *, grid: bool) -> tuple[Des
 
 def _evaluation_accelerators(total: int) -> int:
     """The least power of two that holds the checkpoint's weights."""
-    needed, count = WEIGHT_BYTES * total / (WEIGHTS_SHARE * GPU_BYTES), 1
+    needed, count = WEIGHT_BYTES * total / (WEIGHTS_SHARE * design.GPU_BYTES), 1
     while count < needed:
         count *= 2
     return count
@@ -290,7 +281,9 @@ def _laid_out(written: Written, accelerators: int, *, grid: bool) -> tuple[Writt
     draft = _plan_of(written)
     smallest_batch = min(batch for size in draft.sizes for batch in size.batch_sizes)
     each = written.design.accelerators(accelerators, smallest_batch, searches=not grid)
-    written = replace(written, accelerators=each, parallelism=parallelism(accelerators, each))
+    written = replace(
+        written, accelerators=each, parallelism=design.parallelism(accelerators, each)
+    )
     if grid:
         written = replace(written, grids=draft.placed)
     if largest_evaluation_share(draft.spec) > GOAL:
@@ -339,12 +332,11 @@ def _costs(written: Written, plan: Planned, pace: Pace) -> list[str]:
             f"the whole grid of {whole}.",
         ]
     beyond = formatting.number(written.design.extrapolation, 2)
-    design = written.design
     return [
         *sentences,
         *([] if price is None else [price_sentence(plan, pace, price)]),
-        f"Its answer is expected to lose {in_words(design.outlook)};",
-        f"cost and regret together are {100.0 * design.total:.3g}% of the continued run.",
+        f"Its answer is expected to lose {in_words(written.design.outlook)};",
+        f"cost and regret together are {100.0 * written.design.total:.3g}% of the continued run.",
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
         *_cost_of_validation(written),
     ]
@@ -363,7 +355,7 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
     return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
 
 
-def _caveats(written: Written, cap: Spend) -> Iterator[str]:
+def _caveats(written: Written, cap: design.Spend) -> Iterator[str]:
     """What differs from the checkpoint, and what makes the sweep a poor deal for a run as short, or as long, as that."""
     found, other = written.design, written.checkpoint.nearest
     yield from _cost_of_validation(written)
@@ -373,7 +365,7 @@ def _caveats(written: Written, cap: Spend) -> Iterator[str]:
     if found.outlook.wasted >= PUBLISHED_WASTE:
         larger = (
             "more accelerators hold larger proxies, on several nodes"
-            if cap == Spend()
+            if cap == design.Spend()
             else "a higher --spend allows larger proxies"
         )
         yield (
@@ -390,15 +382,17 @@ def _caveats(written: Written, cap: Spend) -> Iterator[str]:
             f"{free}. `isoloss predict published:step-law --params {formatting.count(written.checkpoint.active)} --total-flops FLOPS`, "
             f"with the FLOPs of pre-training included, is cheaper{instead}."
         )
-    if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
+    if found.tokens_per_parameter < design.FEWEST_TOKENS_PER_PARAMETER:
         yield (
             f"The planned tokens are {formatting.number(found.tokens_per_parameter, 2)} per parameter of the largest proxy. "
-            f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, as warm-up usually takes one per "
+            f"Below {design.FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, as warm-up usually takes one per "
             "parameter: trying learning rates on the checkpoint itself may tell more."
         )
 
 
-def _print(path: Path, text: str, written: Written, plan: Planned, pace: Pace, cap: Spend) -> None:
+def _print(
+    path: Path, text: str, written: Written, plan: Planned, pace: Pace, cap: design.Spend
+) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, pace, plan.cost(written.checkpoint.active, written.cpt_tokens))
     for sentence in _caveats(written, cap):

@@ -21,13 +21,7 @@ from isoloss_operator.commands.manifest_reader import (
 from isoloss_operator.commands.options import PricePerHour
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.commands.worth import outlooks, outlooks_document, print_outlooks
-from isoloss_operator.planning.flops import (
-    DENSE_UTILISATION,
-    MIXTURE_UTILISATION,
-    PEAK_FLOPS,
-    SMALL_PARAMETERS,
-    SMALL_UTILISATION,
-)
+from isoloss_operator.planning import flops
 from isoloss_operator.planning.specs import InvalidSpec
 
 FEWEST = 10_000.0
@@ -35,8 +29,8 @@ FEWEST = 10_000.0
 FEWEST_FLOPS = 1e9
 """Per second of an accelerator; smaller numbers are in tera or peta."""
 UTILISATIONS = (
-    f"{DENSE_UTILISATION:g}, of dense models below {formatting.count(SMALL_PARAMETERS)} parameters "
-    f"{SMALL_UTILISATION:g}, of mixtures of experts {MIXTURE_UTILISATION:g}"
+    f"{flops.DENSE_UTILISATION:g}, of dense models below {formatting.count(flops.SMALL_PARAMETERS)} parameters "
+    f"{flops.SMALL_UTILISATION:g}, of mixtures of experts {flops.MIXTURE_UTILISATION:g}"
 )
 """What is assumed, as the help says it."""
 
@@ -59,7 +53,7 @@ def plan(
     ] = None,
     peak_flops: Annotated[
         float, typer.Option(help="FLOPs per second of one accelerator; default: H100, bf16.")
-    ] = PEAK_FLOPS,
+    ] = flops.PEAK_FLOPS,
     price_per_hour: PricePerHour = None,
     target_params: Annotated[
         str | None,
@@ -136,7 +130,7 @@ def _pace(
         positive(option, value)
     if tokens_per_second is not None:
         refuse_idle(
-            {"utilisation": (utilisation, None), "peak_flops": (peak_flops, PEAK_FLOPS)},
+            {"utilisation": (utilisation, None), "peak_flops": (peak_flops, flops.PEAK_FLOPS)},
             "--tokens-per-second already says how fast: leave one out",
         )
     if peak_flops < FEWEST_FLOPS:

@@ -3,15 +3,7 @@
 from functools import partial
 from importlib.metadata import version
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client
 
 from isoloss_operator.decide.jobs import FailureClass
 from isoloss_operator.process.status_metrics import StatusCollector
@@ -23,7 +15,7 @@ FIT_SECONDS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 # A `_created` series per counter and label set doubles their number and tells nothing about the cluster.
-disable_created_metrics()
+prometheus_client.disable_created_metrics()
 
 
 class Metrics:
@@ -31,13 +23,16 @@ class Metrics:
 
     def __init__(self, *, per_object: bool = True) -> None:
         """Without `per_object` there are no gauges of single sweeps and predictions."""
-        registry = self.registry = CollectorRegistry()
+        registry = self.registry = prometheus_client.CollectorRegistry()
         self.statuses = StatusCollector()
         if per_object:
             registry.register(self.statuses)
-        ProcessCollector(namespace="isoloss", registry=registry)
-        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
+        prometheus_client.ProcessCollector(namespace="isoloss", registry=registry)
+        gauge, counter = (
+            partial(prometheus_client.Gauge, registry=registry),
+            partial(prometheus_client.Counter, registry=registry),
+        )
+        histogram = partial(prometheus_client.Histogram, registry=registry)
         self.leader = gauge("isoloss_leader", "1 if this process leads, else 0.")
         self.build = gauge(
             "isoloss_build_info", "Version of the operator; always 1.", ("version",)
@@ -127,4 +122,4 @@ class Metrics:
 
     def page(self) -> bytes:
         """The page that Prometheus scrapes."""
-        return generate_latest(self.registry)
+        return prometheus_client.generate_latest(self.registry)
