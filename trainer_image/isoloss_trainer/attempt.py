@@ -74,9 +74,9 @@ class Stopwatch:
         """Since the stopwatch was made."""
         return time.monotonic() - self._started
 
-    def seconds_without(self, *activities: str) -> float:
-        """As `seconds`, less those of these activities."""
-        return self.seconds - sum(self._activities[activity] for activity in activities)
+    def seconds_without(self, activity: str) -> float:
+        """As `seconds`, less those of this activity."""
+        return self.seconds - self._activities[activity]
 
     @contextmanager
     def timing(self, activity: str) -> Iterator[None]:

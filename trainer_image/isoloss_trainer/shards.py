@@ -330,11 +330,11 @@ class DataOrder:
             self._permutations[domain] = known
         return int(known[1][within])
 
-    def _count_to(self, start: int, at_once: int = 2**20) -> None:
+    def _count_to(self, start: int) -> None:
         if start < self._counted:
             self._counted, self._seen = 0, np.zeros_like(self._seen)
         while self._counted < start:
-            count = min(at_once, start - self._counted)
+            count = min(2**20, start - self._counted)
             domains = domain_of(self._counted, count, self._shares, self._seed)
             self._seen = self._seen + np.bincount(domains, minlength=len(self.names))
             self._counted += count

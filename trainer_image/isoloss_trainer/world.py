@@ -162,15 +162,14 @@ class World:
 
         return cast("ProcessGroup", new_group(backend="gloo"))
 
-    def of_first(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> Found:
-        """What `call` returns in rank 0, in every process, or raises there; the others do not call it. A thread of its
-        own has a `group` of its own (`host_group`)."""
-        found = self.of_all(call if self.is_first else lambda: None, group)
+    def of_first(self, call: Callable[[], Found]) -> Found:
+        """What `call` returns in rank 0, in every process, or raises there; the others do not call it."""
+        found = self.of_all(call if self.is_first else lambda: None)
         return cast("Found", found[0])
 
     def of_all(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> list[Found]:
         """What `call` returns in each process, in every process; raises there what it raised in the first that failed.
-        `group`: as for `of_first`."""
+        A thread of its own has a `group` of its own (`host_group`)."""
         if self.size == 1:
             return [call()]
         from torch.distributed import all_gather_object

@@ -17,13 +17,7 @@ from isoloss.laws import (
     loss_compute_formula,
     loss_compute_quality,
 )
-from isoloss_operator.api.statuses import (
-    MAX_ENTRIES,
-    MAX_ENTRY,
-    IntervalStatus,
-    LawStatus,
-    OptimumStatus,
-)
+from isoloss_operator.api import statuses
 from isoloss_operator.decide.reasons import Finding, Reason
 
 LawState = Literal["Fitted", "Provisional", "Refused"]
@@ -31,16 +25,16 @@ LawState = Literal["Fitted", "Provisional", "Refused"]
 
 def interval_status(
     interval: Interval | None, text: Callable[[float | None], str] = formatting.number
-) -> IntervalStatus | None:
+) -> statuses.IntervalStatus | None:
     """An interval in digits; `text` formats one number."""
     if interval is None:
         return None
-    return IntervalStatus(
+    return statuses.IntervalStatus(
         value=text(interval.value), low=text(interval.low), high=text(interval.high)
     )
 
 
-def law_statuses(laws: Laws, *, provisional: bool) -> dict[str, LawStatus]:
+def law_statuses(laws: Laws, *, provisional: bool) -> dict[str, statuses.LawStatus]:
     """The three laws, by the names of their fields in a status."""
     rate, batch, loss = laws.learning_rate, laws.batch_size, laws.loss_compute
     found: dict[str, tuple[HyperparameterLaw | LossComputeLaw, str, str]] = {
@@ -49,7 +43,7 @@ def law_statuses(laws: Laws, *, provisional: bool) -> dict[str, LawStatus]:
         "loss_compute_law": (loss, loss_compute_formula(loss), loss_compute_quality(loss)),
     }
     return {
-        name: LawStatus(status=_state(law, provisional), formula=formula, quality=quality)
+        name: statuses.LawStatus(status=_state(law, provisional), formula=formula, quality=quality)
         if formula
         else _refused(law.refusal)
         for name, (law, formula, quality) in found.items()
@@ -62,21 +56,21 @@ def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawSta
     return "Provisional" if provisional or law.status == "provisional" else "Fitted"
 
 
-def _refused(refusal: Refusal | None) -> LawStatus:
+def _refused(refusal: Refusal | None) -> statuses.LawStatus:
     if refusal is None:
-        return LawStatus(status="Refused")
-    message = shortened(refusal.message, MAX_ENTRY)
-    return LawStatus(status="Refused", reason=refusal.reason.value, message=message)
+        return statuses.LawStatus(status="Refused")
+    message = shortened(refusal.message, statuses.MAX_ENTRY)
+    return statuses.LawStatus(status="Refused", reason=refusal.reason.value, message=message)
 
 
 def optimum_statuses(
     optima: Sequence[Optimum], proxies: Mapping[int, str]
-) -> tuple[OptimumStatus, ...]:
+) -> tuple[statuses.OptimumStatus, ...]:
     """A few optima, evenly chosen; `proxies` names sizes by their active parameters."""
     found = [optimum for optimum in optima if optimum.status != "refused"]
-    step = max(1, -(-len(found) // MAX_ENTRIES))
+    step = max(1, -(-len(found) // statuses.MAX_ENTRIES))
     return tuple(
-        OptimumStatus(
+        statuses.OptimumStatus(
             loss=formatting.loss(optimum.loss),
             proxy=proxies.get(round(optimum.params), "") if optimum.params else "",
             learning_rate=formatting.learning_rate(optimum.learning_rate),
