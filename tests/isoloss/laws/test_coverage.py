@@ -17,7 +17,7 @@ from isoloss.usual import (
     USUAL_SIZE_CURVATURE,
     USUAL_TOKEN_CURVATURE,
 )
-from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
 from tests.support.synthetic_runs import refusal_of
 
 BY_NAME = {scenario.name: scenario for scenario in coverage.SCENARIOS}
@@ -49,6 +49,16 @@ def test_intervals_hold_the_truth_over_seeds(name, seeds):
     assert pooled.answers == pooled.seeds
     assert np.mean(pooled.rate_held) >= 0.7
     assert np.mean(pooled.batch_held) >= 0.7
+
+
+@pytest.mark.parametrize("seed", [14, 60, 77])
+def test_an_optimum_far_beyond_the_edge_is_refused_where_runs_hardly_show_the_curvature(seed):
+    """Noise makes the valley seem twice as steep, and its optimum near: such answers lost 0.008 to 0.017 nats."""
+    scenario = BY_NAME["b LR below the edge"]
+    scenario = replace(scenario, surface=Deviating(scenario.surface, seed))
+    laws = engine.fit_laws(runs_of(scenario, "two-3x3", seed), OPTIONS)
+    found = refusal_of(laws, engine.PredictionQuery(total_flops=1e20, params=1e9))
+    assert {r.figures["law_reason"] for r in found.refusals} == {"OptimumOnLearningRateEdge"}
 
 
 def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():

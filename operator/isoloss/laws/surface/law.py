@@ -16,7 +16,7 @@ from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import Shape, trends
 from isoloss.laws.surface.uncertainty import Uncertainty
-from isoloss.usual import USUAL_STEP
+from isoloss.usual import USUAL_CURVATURE_ERROR, USUAL_STEP
 
 JUST_BEYOND = 0.5
 """Steps of a grid beyond its edge up to which an optimum counts as inside. In 384 simulated sweeps of four kinds, 3 x 3 and 4 x 4 with steps of
@@ -36,7 +36,8 @@ def surface_law(
     if not fit.is_convex:
         return SurfaceLaw("refused", refusal=_not_convex(share))
     optimum = trends(known.law + shift, fit.centre, known.curvatures)
-    refusal = _judge(fit, trajectories, cells, optimum, share)
+    near = JUST_BEYOND if share >= BELIEVED and shows_curvature(known) else 0.0
+    refusal = _judge(fit, trajectories, cells, optimum, near)
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal)
     per_param = [t.flops_per_token / t.params for t in trajectories]
@@ -64,6 +65,12 @@ def convex_share(known: Uncertainty) -> float:
     return float(((xx > 0) & (xx * yy > xy**2)).mean())
 
 
+def shows_curvature(known: Uncertainty) -> bool:
+    """Whether runs tell it better than what is usual: one that seems too steep puts an optimum far beyond a grid just beyond it."""
+    error = known.noise.covariance(known.fit.valley.solver[Shape.XX : Shape.X])
+    return bool((np.diag(error) < USUAL_CURVATURE_ERROR**2).all())
+
+
 def residual_rms(fit: SurfaceFit, cells: Sequence[Cell]) -> float:
     """Weighted root mean square by which the losses of these cells are off the surface, nats."""
     log_loss = np.average(np.concatenate([c.log_losses for c in cells]), weights=fit.weights)
@@ -81,16 +88,16 @@ def _judge(
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
     optimum: OptimumTrends,
-    convex: float,
+    near: float,
 ) -> Refusal | None:
-    """Refuse a surface whose minima are mostly outside the grids, at the end of runs as well.
+    """Refuse a surface whose minima are mostly more than `near` steps outside the grids, at the end of runs as well.
+
+    Just beyond an edge the surface still tells it: from the slope there and the curvature that all cells share.
 
     Noise that leaves no minimum in some draws refuses none that is inside: any point of a ridge is good, and how far one is known is
     judged with the answer.
     """
     late, tried = late_cells(cells), _tried(trajectories)
-    # Just beyond an edge the surface still tells it: from the slope there and the curvature that all cells share, if there is one.
-    near = JUST_BEYOND if convex >= BELIEVED else 0.0
     quantities = (
         ("learning_rate", optimum.learning_rate, np.log([t.learning_rate for t in tried])),
         ("batch_size", optimum.batch_size, np.log([t.batch_size for t in tried])),
