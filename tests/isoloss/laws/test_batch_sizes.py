@@ -169,6 +169,17 @@ def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_le
     assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 512.0), rel=0.1)
 
 
+def test_a_rate_far_above_those_tried_at_its_batch_size_is_refused():
+    """Of 17 such answers in simulated steps and skewed valleys, all lost more than 0.005 nats."""
+    laws = fit_laws([run for run in sweep((16.0, 128.0, 512.0)) if run.name[-1] in "012"], OPTIONS)
+    refused = refusal_of(
+        laws, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=16.0)
+    ).refusals[0]
+    assert refused.figures["law_reason"] == RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+    assert "0.000877 with 4e+08 parameters and 16 sequences: train larger ones" in refused.message
+    assert answer(laws, batch_size=512.0).learning_rate.value < 0.000877
+
+
 @pytest.mark.parametrize(("length", "batch"), [(None, 1024.0), (4096, 512.0)])
 def test_a_refusal_names_a_batch_size_at_which_there_is_an_answer(too_large, length, batch):
     """In sequences of the length that is asked for."""

@@ -9,14 +9,16 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.optimum import token_curvature
+from isoloss.laws.answer.optimum import rate_at_batch, token_curvature
 from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import ROUNDING
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.prediction import BatchSizeRange, Point, Prediction, Refused
 from isoloss.laws.refusals import law_figures
-from isoloss.usual import AT_THE_ANSWER, USUAL_SCATTER
+from isoloss.laws.results import StableRate
+from isoloss.laws.surface.law import JUST_BEYOND
+from isoloss.usual import AT_THE_ANSWER, USUAL_SCATTER, USUAL_STEP
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
@@ -26,9 +28,48 @@ def refuse_batch(laws: Laws, question: Question) -> Refusal | None:
     """Why there is no learning rate at the question's batch size; None if there is one."""
     law, batch = laws.rate_at_batch, question.batch_size
     assert batch is not None
-    if law.refusal is not None:
-        return Refusal(RefusalReason.LAW_REFUSED, law.refusal.message, law_figures(law.refusal))
-    return _another_size(laws, question) or _too_far(laws, batch)
+    refusal = law.refusal
+    if refusal is None:
+        elsewhere = _another_size(laws, question) or _too_far(laws, batch)
+        if elsewhere is not None:
+            return elsewhere
+        refusal = _above_the_rates(laws, question, batch)
+    if refusal is None:
+        return None
+    return Refusal(RefusalReason.LAW_REFUSED, refusal.message, law_figures(refusal))
+
+
+def _above_the_rates(laws: Laws, question: Question, batch: float) -> Refusal | None:
+    """Refuse a rate far above those tried: what small batch sizes show of one side of a valley tells nothing of its other side, where it is steep."""
+    nearest = nearest_rates(laws, question, batch)
+    best = rate_at_batch(laws, question).point.learning_rate.value
+    if nearest is None or nearest.diverged is not None:
+        return None  # the answer says what diverged
+    if best <= nearest.highest * USUAL_STEP**JUST_BEYOND:
+        return None
+    return Refusal(
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        f"At {batch:.6g} sequences the best learning rate, {best:.3g}, is far above the largest one tried nearby, {nearest.highest:.3g} with "
+        f"{nearest.params:.3g} parameters and {nearest.batch_size:g} sequences: train larger ones there.",
+        {"edge": nearest.highest, "direction": "larger", "quantity": "learning_rate"},
+    )
+
+
+def nearest_rates(laws: Laws, question: Question, batch: float) -> StableRate | None:
+    """Of the nearest size, the nearest batch size; of the largest size if the question names none."""
+    rates = laws.data.stable_rates
+    if not rates:
+        return None
+    log_params = question.log_params
+    if log_params is None:
+        log_params = float(np.log(max(rate.params for rate in rates)))
+    return min(
+        rates,
+        key=lambda rate: (
+            abs(np.log(rate.params) - log_params),
+            abs(np.log(rate.batch_size / batch)),
+        ),
+    )
 
 
 def _another_size(laws: Laws, question: Question) -> Refusal | None:

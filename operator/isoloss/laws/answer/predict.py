@@ -12,6 +12,7 @@ from isoloss.laws.answer.batch_sizes import (
     batch_cost,
     for_length,
     in_words,
+    nearest_rates,
     refuse_batch,
     rounded,
     rounding_sentences,
@@ -35,7 +36,6 @@ from isoloss.laws.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.results import StableRate
 from isoloss.usual import FEWEST_SIZES
 
 FROM_SCRATCH = (
@@ -323,7 +323,7 @@ def above_stable_rates(laws: Laws, question: Question, answer: Point) -> list[st
 
     A parabola through the runs that did not diverge knows nothing of the edge behind them, and its minimum can lie beyond it.
     """
-    nearest = _nearest(laws, question, answer)
+    nearest = nearest_rates(laws, question, answer.batch_size.value)
     if (
         nearest is None
         or nearest.diverged is None
@@ -335,20 +335,3 @@ def above_stable_rates(laws: Laws, question: Question, answer: Point) -> list[st
         f"{nearest.params:.3g} parameters and a batch size of {nearest.batch_size:g} sequences, {nearest.highest:.3g} did not "
         f"diverge and {nearest.diverged:.3g} did. Use {nearest.highest:.3g}, or train one between them first."
     ]
-
-
-def _nearest(laws: Laws, question: Question, answer: Point) -> StableRate | None:
-    """Of the nearest size, the nearest batch size; of the largest size if the question names none."""
-    rates = laws.data.stable_rates
-    if not rates:
-        return None
-    log_params = question.log_params
-    if log_params is None:
-        log_params = float(np.log(max(rate.params for rate in rates)))
-    return min(
-        rates,
-        key=lambda rate: (
-            abs(np.log(rate.params) - log_params),
-            abs(np.log(rate.batch_size / answer.batch_size.value)),
-        ),
-    )
