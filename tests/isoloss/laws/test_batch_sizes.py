@@ -20,6 +20,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.results import RateAtBatchLaw
+from isoloss.laws.surface.rate_at_batch import _with_usual
 from tests.support.synthetic import Deviating, Synthetic
 from tests.support.synthetic_runs import answered, refusal_of
 
@@ -169,6 +170,17 @@ def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_le
     assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 512.0), rel=0.1)
 
 
+def test_what_runs_nearly_leave_open_has_no_negative_variance():
+    """Rounding errors made laws that could not be read again."""
+    rng = np.random.default_rng(0)
+    where, nearly_open = rng.standard_normal((30, 5)), rng.standard_normal(8)
+    before = 0.01 * np.eye(8) + 4e11 * np.outer(nearly_open, nearly_open)
+    _, moments, _ = _with_usual(np.zeros(6), before, where, np.arange(5), np.ones(30))
+    values = np.linalg.eigvalsh(moments)
+    assert values[0] >= -1e-12 * values[-1]
+    np.testing.assert_allclose(moments, moments.T, rtol=0.0, atol=1e-12 * values[-1])
+
+
 def test_a_rate_far_above_those_tried_at_its_batch_size_is_refused():
     """Of 17 such answers in simulated steps and skewed valleys, all lost more than 0.005 nats."""
     laws = fit_laws([run for run in sweep((16.0, 128.0, 512.0)) if run.name[-1] in "012"], OPTIONS)
@@ -176,7 +188,8 @@ def test_a_rate_far_above_those_tried_at_its_batch_size_is_refused():
         laws, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=16.0)
     ).refusals[0]
     assert refused.figures["law_reason"] == RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
-    assert "0.000877 with 4e+08 parameters and 16 sequences: train larger ones" in refused.message
+    assert "parameters at 16 sequences" in refused.message
+    assert "largest one tried there, 0.000877: train larger ones" in refused.message
     assert answer(laws, batch_size=512.0).learning_rate.value < 0.000877
 
 

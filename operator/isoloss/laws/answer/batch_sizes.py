@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.optimum import rate_at_batch, token_curvature
+from isoloss.laws.answer.optimum import token_curvature
 from isoloss.laws.answer.question import Question
 from isoloss.laws.arrays import ROUNDING
 from isoloss.laws.fitted_laws import Laws
@@ -40,17 +40,22 @@ def refuse_batch(laws: Laws, question: Question) -> Refusal | None:
 
 
 def _above_the_rates(laws: Laws, question: Question, batch: float) -> Refusal | None:
-    """Refuse a rate far above those tried: what small batch sizes show of one side of a valley tells nothing of its other side, where it is steep."""
-    nearest = nearest_rates(laws, question, batch)
-    best = rate_at_batch(laws, question).point.learning_rate.value
-    if nearest is None or nearest.diverged is not None:
+    """Refuse if the law is far above the rates tried where runs are nearest.
+
+    Small batch sizes may show one side of a valley alone, and tell nothing of the other one, where it is steep.
+    """
+    law, nearest, place = laws.rate_at_batch, nearest_rates(laws, question, batch), question.place
+    if law.curve is None or place is None or nearest is None or nearest.diverged is not None:
         return None  # the answer says what diverged
+    tokens = min(float(np.exp(place[1][0])), laws.data.largest_tokens or np.inf)
+    at = np.log([nearest.params, tokens, nearest.batch_size])
+    best = float(np.exp(law.curve.at(*at)))
     if best <= nearest.highest * USUAL_STEP**JUST_BEYOND:
         return None
     return Refusal(
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
-        f"At {batch:.6g} sequences the best learning rate, {best:.3g}, is far above the largest one tried nearby, {nearest.highest:.3g} with "
-        f"{nearest.params:.3g} parameters and {nearest.batch_size:g} sequences: train larger ones there.",
+        f"The best learning rate of {nearest.params:.3g} parameters at {nearest.batch_size:g} sequences, {best:.3g}, is far above the "
+        f"largest one tried there, {nearest.highest:.3g}: train larger ones.",
         {"edge": nearest.highest, "direction": "larger", "quantity": "learning_rate"},
     )
 

@@ -281,7 +281,9 @@ def _with_usual(
     every[:, rows] -= gain
     terms, usually = slice(len(law)), gain * errors[rows]
     found = law - gain[terms] @ law[rows]
-    return found, every @ moments @ every.T + usually @ usually.T, every[terms, terms]
+    values, vectors = np.linalg.eigh(every @ moments @ every.T + usually @ usually.T)
+    # Rounding errors of what runs nearly leave open may be as large as what is left of it.
+    return found, (vectors * np.maximum(values, 0.0)) @ vectors.T, every[terms, terms]
 
 
 def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
