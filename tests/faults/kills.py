@@ -29,6 +29,9 @@ BATCH_SETTINGS = {
     "ISOLOSS_JOB_WRITERS": "64",
     # A fit whose write is held keeps its process: the others must not wait for it.
     "ISOLOSS_FITS": "16",
+    # It cannot be lost to a busy machine: its holder would end by itself, anywhere. A kill takes it away.
+    "ISOLOSS_LEASE_SECONDS": "600",
+    "ISOLOSS_RENEW_DEADLINE_SECONDS": "500",
 }
 
 
