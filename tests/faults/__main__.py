@@ -99,7 +99,9 @@ def play_every_kill(
         except Exception as error:  # noqa: BLE001 (one batch must not end the others)
             verdicts = [_harness_failed(killed.row(n), error) for n in chosen]
         for verdict in verdicts:
-            report(results, verdict)
+            # One that ended before its kill shows nothing.
+            if was_killed(verdict) or not verdict.held:
+                report(results, verdict)
         if first > reference.writes and not any(was_killed(v) for v in verdicts):
             return
 

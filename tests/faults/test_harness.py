@@ -23,7 +23,7 @@ from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row
 from tests.faults.servers import writers
 from tests.faults.table import Results, page
-from tests.faults.verdict import Verdict
+from tests.faults.verdict import Reference, Verdict
 from tests.faults.writes import Writes
 from tests.support.proxy import Loop, Proxy, wait_for
 
@@ -235,6 +235,22 @@ def test_a_table_of_a_part_keeps_the_lines_of_all_other_rows(tmp_path: Path) -> 
     kept = {line for line in former.splitlines() if "store/away" in line or "after-N" in line}
     assert len(kept) == 2
     assert kept < set(text.splitlines())
+
+
+def test_a_sweep_that_ended_before_its_kill_is_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path / "results.json")
+    results.keep_reference("kills", Reference({}, {}, writes=2))
+
+    def played(_harness: Any, numbers: Any, _reference: Any, killed: Any) -> list[Verdict]:
+        notes = {n: "after POST jobs" if n <= 2 else "ended before" for n in numbers}
+        return [Verdict(killed.row(n), notes=(note,)) for n, note in notes.items()]
+
+    monkeypatch.setattr(command, "play_kills", played)
+    harness: Any = None
+    command.play_every_kill(harness, command.EXHAUSTIVE, "", results, again=True)
+    assert results.verdicts.keys() == {"kill/after-001", "kill/after-002"}
 
 
 def test_kills_with_gaps_do_not_claim_every_number(tmp_path: Path) -> None:
