@@ -48,7 +48,7 @@ those of the store last 15 s (unwritable objects 45 s).
 
 *Lost* are points that ended differently from that run, *again* trainings that repeated tokens without need. *Most* is
 the largest number of points of one owner at work at once. *Seen* are the additional reasons of conditions and Warning
-events. Rows that are not played again keep their line and date (UTC).
+events. Rows not played again keep their line and date (UTC).
 
 {summary}
 """
