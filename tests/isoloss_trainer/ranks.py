@@ -1,7 +1,6 @@
 """The processes of one task, as the launcher starts them, with a program of the test's own in each."""
 
 import os
-import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from isoloss_contract.records import TrainTask
+from isoloss_trainer.launch import reserved_port
 from tests.support.warm_python import WarmPython
 
 
@@ -27,17 +27,14 @@ def run_ranks(
     python: WarmPython, arguments: Sequence[str], processes: int, **environment: str
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run `python *arguments` once for each rank; their ends in the order of the ranks, errors with the output."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {
-        **os.environ,
-        **environment,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(processes),
-    }
     with ExitStack() as stack:
+        shared = {
+            **os.environ,
+            **environment,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(stack.enter_context(reserved_port())),
+            "WORLD_SIZE": str(processes),
+        }
         files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(processes)]
         started = [
             python.start(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import TCPStore
 
 import isoloss_trainer.launch as launch
 import isoloss_trainer.world as world
@@ -273,10 +275,20 @@ def test_what_an_earlier_attempt_left_in_the_scratch_folder_is_not_said_again(
     """A container that restarts keeps it."""
     (tmp_path / "ending-0.json").write_text('{"code": "DiskFull", "message": "then"}')
     processes = launch.Processes(2)
-    started = launch._start(processes, ["--help"], tmp_path, 0)
+    started = launch._start(processes, ["--help"], tmp_path, 0, 1)
     for process in started:
         process.wait(60)
     assert launch._last_words(processes, started, tmp_path, quiet()) is None
+
+
+def test_nothing_else_gets_the_port_of_processes_that_have_yet_to_meet() -> None:
+    """A connection of another program had it as its own by the time the first process came to listen there."""
+    with launch.reserved_port() as port, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        store.set("met", "1")
+        assert TCPStore("127.0.0.1", port).get("met") == b"1"
 
 
 def test_a_number_of_processes_or_of_a_pod_that_is_none_is_refused_by_name(

@@ -60,12 +60,12 @@ class Processes:
             raise BadConfiguration("NoSuchNode", message, "nodes")
         return cls(count, nodes, node) if count * nodes > 1 else None
 
-    def environment(self) -> list[dict[str, str]]:
-        """The place of each of them, in torchrun's words."""
+    def environment(self, port: int) -> list[dict[str, str]]:
+        """The place of each of them, in torchrun's words. One pod's meet at `port`."""
         first = self.node * self.count
         shared = {"WORLD_SIZE": str(self.count * self.nodes)}
         if self.nodes == 1:
-            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         places = ((first + rank, rank) for rank in range(self.count))
         return [{**shared, RANK_VARIABLE: str(r), "LOCAL_RANK": str(local)} for r, local in places]
 
@@ -89,10 +89,10 @@ def run_together(
     Returns the first one's exit code, or the first failure's if that was killed, and what that process said at its end.
     """
     # A shared scratch folder: what one of them fetches, the others read.
-    with scratch_folder() as scratch:
+    with scratch_folder() as scratch, reserved_port() as port:
         refusals = 0
         while not interruption.requested:
-            children = _start(processes, arguments, scratch, refusals)
+            children = _start(processes, arguments, scratch, refusals, port)
             try:
                 code = _wait(children, interruption)
             finally:
@@ -117,12 +117,12 @@ def start_over(arguments: list[str]) -> int:
 
 
 def _start(
-    processes: Processes, arguments: list[str], scratch: Path, refusals: int
+    processes: Processes, arguments: list[str], scratch: Path, refusals: int, port: int
 ) -> list[subprocess.Popen[bytes]]:
     shared = {REFUSALS_VARIABLE: str(refusals), SCRATCH_VARIABLE: str(scratch)}
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
     started = []
-    for number, place in enumerate(processes.environment()):
+    for number, place in enumerate(processes.environment(port)):
         ending = _ending(scratch, number)
         ending.unlink(missing_ok=True)
         own = {ENDING_VARIABLE: str(ending), **place}
@@ -158,10 +158,16 @@ def _read(ending: Path) -> TerminationMessage | None:
         return None
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of this machine at which the first process may listen meanwhile, as torch does with SO_REUSEADDR.
+
+    While it is bound, no connection gets it as its own port: not even that of a process that looks for the first one.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
