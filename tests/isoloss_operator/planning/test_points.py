@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.decide.jobs import job_name
@@ -229,11 +228,6 @@ def test_a_domain_without_held_out_text_is_refused() -> None:
     domains = (domain("general"), domain("math", validation_tokens=100))
     found = spec_errors(sweep_spec(), domains=domains)
     assert "raise validation.documentsPerThousand" in found["spec.data.domains[1]"]
-
-
-def test_warm_up_is_left_out_as_the_runs_leave_it_out() -> None:
-    """One number, stated where it is needed without the law engine."""
-    assert WARMUP_MULTIPLE == runs.WARMUP_MULTIPLE
 
 
 def warmups(**changes: Any) -> dict[str, int]:
