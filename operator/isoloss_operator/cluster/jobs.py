@@ -130,7 +130,7 @@ class JobWriter:
     def _keep(self, job: Object) -> None:
         """Take back what an admission policy made of OURS. Raises CreateRefused if that cannot be done; the Job is deleted
         then."""
-        others = {name for name, (ours, _) in OURS.items() if job["spec"].get(name, ours) != ours}
+        others = [name for name, (ours, _) in OURS.items() if job["spec"].get(name, ours) != ours]
         if not others:
             return
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]

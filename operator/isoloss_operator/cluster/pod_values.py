@@ -54,7 +54,9 @@ def _misspelt(whole: Fields, pod: Fields) -> Iterator[str]:
     for fields, known in objects:
         names = known.split()
         # Only what is not known is compared: each Job comes by here, and comparing all was most of what making it took.
-        for name in [name for name in fields.values if name not in names]:
+        for name in fields.values:
+            if name in names:
+                continue
             if close := difflib.get_close_matches(name, names, n=1, cutoff=0.8):
                 yield f"{fields.where(name)}: is not a field: did you mean {close[0]}?"
 

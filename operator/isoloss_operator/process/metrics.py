@@ -28,10 +28,8 @@ class Metrics:
         if per_object:
             registry.register(self.statuses)
         prometheus_client.ProcessCollector(namespace="isoloss", registry=registry)
-        gauge, counter = (
-            partial(prometheus_client.Gauge, registry=registry),
-            partial(prometheus_client.Counter, registry=registry),
-        )
+        gauge = partial(prometheus_client.Gauge, registry=registry)
+        counter = partial(prometheus_client.Counter, registry=registry)
         histogram = partial(prometheus_client.Histogram, registry=registry)
         self.leader = gauge("isoloss_leader", "1 if this process leads, else 0.")
         self.build = gauge(
